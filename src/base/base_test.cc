@@ -1,0 +1,114 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/checked_math.h"
+#include "base/counters.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+
+namespace deepinfer {
+namespace {
+
+Result<int> half(int value) {
+  if (value % 2 != 0) return Error(Code::kInvalidArgument, "half: found {}, expected an even number", value);
+  return value / 2;
+}
+
+Status check_quarter(int value) {
+  ASSIGN_OR_RETURN(const int halved, half(value));
+  RETURN_IF_ERROR(half(halved));
+  return {};
+}
+
+TEST(StatusTest, ErrorsTravelWithCodeAndMessage) {
+  EXPECT_TRUE(check_quarter(8).ok());
+  const Status failed = check_quarter(6);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(failed.error().message(), "half: found 3, expected an even number");
+  EXPECT_EQ(failed.error().in("load").message(), "load: half: found 3, expected an even number");
+}
+
+TEST(CheckedMathTest, OverflowIsSeen) {
+  EXPECT_EQ(checked_mul(3, 5), 15u);
+  EXPECT_EQ(checked_mul(SIZE_MAX, 2), std::nullopt);
+  EXPECT_EQ(checked_add(SIZE_MAX, 1), std::nullopt);
+  EXPECT_EQ(round_up(129, 128), 256u);
+}
+
+TEST(AlignedBufferTest, SmallAndLargeBuffersAreAlignedAndZero) {
+  for (const size_t size : {size_t{1}, size_t{4096}, size_t{5} << 20}) {
+    auto buffer = AlignedBuffer::allocate(size);
+    ASSERT_TRUE(buffer.ok());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0u);
+    for (const std::byte value : buffer->bytes()) ASSERT_EQ(value, std::byte{0});
+  }
+}
+
+TEST(AlignedBufferTest, AnImpossibleSizeIsAnError) {
+  const auto buffer = AlignedBuffer::allocate(SIZE_MAX / 4);
+  ASSERT_FALSE(buffer.ok());
+  EXPECT_EQ(buffer.error().code(), Code::kResourceExhausted);
+}
+
+// model-v41 appendix A.6: key = seed, counter = (0, 0, sequence low, sequence high).
+TEST(PhiloxTest, MatchesThePublishedVectors) {
+  using Words = std::array<uint32_t, 4>;
+  EXPECT_EQ(philox4x32(0, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32(1234, {0, 0, 0, 0}), (Words{0x2090b348, 0xda7cf0ab, 0x4401906f, 0xcbca470e}));
+  EXPECT_EQ(philox4x32(1234, {0, 0, 3, 0}), (Words{0xa8faf0a4, 0xbf4a632d, 0xabd21f9f, 0x677b289a}));
+  EXPECT_EQ(philox4x32(UINT64_MAX, {0, 0, 1, 0})[0], 0xa74236edu);
+}
+
+TEST(ThreadPoolTest, EveryIndexIsVisitedOnceForAnyThreadCount) {
+  for (const int threads : {1, 2, 3}) {
+    ThreadPool pool(threads);
+    for (const int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> visits(count);
+      pool.parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++visits[i];
+      });
+      for (const auto& visit : visits) ASSERT_EQ(visit.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, ManyRegionsInARowStayCorrect) {
+  ThreadPool pool(2);
+  int64_t total = 0;
+  for (int round = 0; round < 5000; ++round) {
+    int64_t parts[2] = {0, 0};
+    pool.parallel_for(2, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) parts[i] = round;
+    });
+    total += parts[0] + parts[1];
+  }
+  EXPECT_EQ(total, int64_t{5000} * 4999);
+}
+
+TEST(CountersTest, CountersKeepTheirOrderAndValue) {
+  Counters counters;
+  counters.get("requests").add(2);
+  counters.get("tokens").set(7);
+  counters.get("requests").add();
+  const auto readings = counters.read_all();
+  ASSERT_EQ(readings.size(), 2u);
+  EXPECT_EQ(readings[0].name, "requests");
+  EXPECT_EQ(readings[0].value, 3);
+  EXPECT_EQ(readings[1].value, 7);
+}
+
+TEST(LogTest, AnUnknownLevelIsAnError) {
+  EXPECT_FALSE(init_logging("loud").ok());
+  EXPECT_TRUE(init_logging("warn").ok());
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,19 @@
+#include "base/clock.h"
+
+namespace deepinfer {
+namespace {
+
+class SystemClock final : public Clock {
+ public:
+  time_point now() const override { return std::chrono::steady_clock::now(); }
+  std::chrono::system_clock::time_point wall_now() const override { return std::chrono::system_clock::now(); }
+};
+
+}  // namespace
+
+const Clock& system_clock() {
+  static const SystemClock clock;
+  return clock;
+}
+
+}  // namespace deepinfer
