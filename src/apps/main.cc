@@ -1,0 +1,56 @@
+// The program: parses the command line and runs one subcommand. See command.h for how a command is added.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "apps/command.h"
+#include "apps/generate_command.h"
+#include "base/log.h"
+
+namespace deepinfer {
+namespace {
+
+using AddCommand = Command (*)(CLI::App& program);
+constexpr AddCommand kCommands[] = {
+    add_generate_command,
+};
+
+constexpr char kFooter[] = R"(Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted.
+'deepinfer COMMAND --help' shows the options and examples of a command.)";
+
+int run_program(int argc, char** argv) {
+  CLI::App program("Runs and serves DeepSeek-V4.1-Flash on CPUs.", "deepinfer");
+  program.set_version_flag("--version", "deepinfer " DEEPINFER_VERSION);
+  program.footer(kFooter);
+  program.require_subcommand(1);
+  std::string log_level = "info";
+  program.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")->capture_default_str();
+
+  std::vector<Command> commands;
+  for (const AddCommand add : kCommands) commands.push_back(add(program));
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return program.exit(error) == 0 ? kExitOk : kExitUsage;
+  }
+  if (const Status status = init_logging(log_level); !status.ok()) {
+    fail(status.error());
+    return kExitUsage;
+  }
+  for (const Command& command : commands) {
+    if (command.parser->parsed()) return command.run();
+  }
+  return kExitUsage;
+}
+
+}  // namespace
+
+int fail(const Error& error) {
+  fmt::print(stderr, "deepinfer: {}\n", error.message());
+  return kExitFailed;
+}
+
+}  // namespace deepinfer
+
+int main(int argc, char** argv) { return deepinfer::run_program(argc, argv); }
