@@ -1,0 +1,170 @@
+// The operations of the model: the only seam between the forward pass and a processor.
+//
+// One table of functions per instruction set, all of them equal bit for bit to the scalar reference in kernels/ref
+// (docs/numerics.md names the order of every sum: `f32-block32`). Rounding points follow model-v41; "bf(x)" is a
+// rounding of fp32 to bf16. Every op works row by row: the result of a row never depends on the other rows of a call,
+// on the number of threads or on the part of the work a thread gets.
+//
+// Pointers in the argument structs are borrowed for the call. Nothing here allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "kernels/matrix.h"
+
+namespace deepinfer {
+
+// The name of the summation order; part of the fingerprint of stored KV blocks.
+inline constexpr std::string_view kSummationOrder = "f32-block32";
+
+// What an op needs beside its arguments: threads, and scratch memory for each of them. Owned by the executor thread.
+struct KernelContext {
+  ThreadPool* pool = nullptr;
+  std::byte* scratch = nullptr;        // num_threads pieces of scratch_bytes, each aligned to 64
+  size_t scratch_bytes = 0;            // per thread; see attention_scratch_bytes()
+  std::byte* thread_scratch(int64_t part) const { return scratch + static_cast<size_t>(part) * scratch_bytes; }
+};
+
+// Rows of activations in fp32, as the products read them: bf16 or fp32 numbers, or the values of E4M3 codes with one
+// power-of-two scale per 32 columns.
+struct ActivationRows {
+  const float* values = nullptr;       // row i at values + i * stride
+  const float* scales = nullptr;       // row i at scales + i * scale_stride; null = no scales
+  int64_t count = 0;
+  int64_t stride = 0;
+  int64_t scale_stride = 0;
+  const int32_t* row_index = nullptr;  // when set, row i is row row_index[i] of the arrays above
+};
+
+// Where a product goes: exactly one of the two. Row i at f32/bf16 + i * stride.
+struct OutputRows {
+  float* f32 = nullptr;
+  Bf16* bf16 = nullptr;                // rounded once at the end
+  int64_t stride = 0;
+};
+
+// One hyper-connection mix of a token (model-v41 3): A folds, P and C unfold.
+struct HcMix {
+  float a[4];
+  float p[4];
+  float c[4][4];
+};
+struct HcParams {
+  MatrixView fn;                       // kF32 [24, 4 * hidden]
+  const float* base = nullptr;         // [24]
+  const float* scale = nullptr;        // [3]
+  int64_t sinkhorn_iters = 20;
+  float eps = 1e-6f;                   // hc_eps
+  float norm_eps = 1e-20f;
+};
+
+// The rows one query attends to: window rows oldest first, then compressed rows ascending by position.
+struct AttentionList {
+  const std::byte* const* window = nullptr;      // packed window rows
+  const std::byte* const* compressed = nullptr;  // packed compressed rows
+  int32_t num_window = 0;
+  int32_t num_compressed = 0;
+};
+struct AttentionArgs {
+  int64_t num_tokens = 0;
+  int64_t num_heads = 0;
+  int64_t head_dim = 0;                // multiple of 32
+  float softmax_scale = 0;             // head_dim^(-1/2)
+  const float* sinks = nullptr;        // [num_heads]
+  const Bf16* query = nullptr;         // [num_tokens][num_heads][head_dim], rotated
+  const AttentionList* lists = nullptr;  // [num_tokens]
+  Bf16* out = nullptr;                 // [num_tokens][num_heads][head_dim], not yet rotated back
+};
+
+// Index keys of one source layer: `rows_per_block` keys a block, all codes first, then all scales.
+struct IndexKeys {
+  const std::byte* const* blocks = nullptr;  // the layer's key section in each block of the sequence
+  int64_t rows_per_block = 0;
+  int64_t dim = 0;                     // multiple of 32
+};
+struct RowRun {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+struct IndexScoreArgs {
+  IndexKeys keys;
+  int64_t num_heads = 0;
+  const float* query = nullptr;        // [num_heads][dim], values after Q4i
+  const float* head_weights = nullptr;  // [num_heads]
+  std::span<const RowRun> runs;        // rows to score; each run within the sequence's rows
+  float* scores = nullptr;             // one score a row, runs one after another
+};
+
+struct EngramGateArgs {
+  int64_t hidden = 0;
+  float norm_eps = 1e-20f;
+  const Bf16* q_weight = nullptr;      // [4][hidden]
+  const Bf16* k_weight = nullptr;      // [4][hidden]
+  const Bf16* key_value = nullptr;     // row i at + i * 5 * hidden: key [4][hidden], value [hidden]
+  Bf16* h = nullptr;                   // row i at + i * 4 * hidden, updated in place
+};
+
+struct Ops {
+  std::string_view name;               // "ref", "avx2"
+
+  // y = W x. Per output: acc = sum over blocks of 32 columns, ascending, of (sum of the block's products, ascending
+  // from zero, each by one fma) * a_scale * w_scale. Any matrix kind. model-v41 4.1 (LinB, LinF, Lin8, Lin4).
+  void (*linear)(KernelContext&, const MatrixView& weights, const ActivationRows& x, const OutputRows& y);
+
+  // Q8 of bf16 rows: values [rows][cols] of the codes, scales [rows][cols / 32]. Exact. Requires cols % 32 == 0.
+  void (*quantize_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values, float* scales);
+
+  // bf16 rows as fp32 rows. Exact.
+  void (*widen_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values);
+
+  // out = bf((x * 1/sqrt(mean(x^2) + eps)) * weight), row by row; may alias. Sum of squares in blocks of 32.
+  void (*rms_norm)(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
+
+  // Rotates adjacent pairs of the last `rotary_dim` of every head, in place: (a, b) -> bf(a cos - b sin), bf(a sin +
+  // b cos). x: [rows][heads][dim] with row stride heads * dim; cos_sin: per row [rotary_dim] = cos and sin interleaved.
+  // Inverse: sin negated. No fused operations. model-v41 4.2.
+  enum class Rotation { kForward, kInverse };
+  void (*rotate)(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+                 const float* const* cos_sin, Rotation rotation);
+
+  // Hyper-connections: mix of each token's streams h [rows][4][hidden]; products is scratch of [rows][24] floats.
+  void (*hc_mix)(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* widened,
+                 float* products, HcMix* mixes);
+  // x[d] = bf(sum_i w[i] h[i][d]); weights at w + row * weight_stride floats.
+  void (*hc_fold)(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
+                  int64_t hidden, Bf16* x);
+  // h[j][d] = bf(P[j] y[d] + sum_i C[i][j] h[i][d]) in place.
+  void (*hc_unfold)(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h);
+
+  // a = bf(weight * (silu(min(g, limit)) * clamp(u, +-limit))); weights null = 1 (shared expert). model-v41 7.
+  void (*swiglu)(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+                 float limit, Bf16* out);
+
+  // o_h = bf(sum_i exp(s_i - m) u_i / (sum_i exp(s_i - m) + exp(sink_h - m))), m = max s_i; zeros for an empty list.
+  void (*sparse_attention)(KernelContext&, const AttentionArgs&);
+
+  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. model-v41 5.
+  void (*index_scores)(KernelContext&, const IndexScoreArgs&);
+
+  // Adds the gated Engram value to every stream. model-v41 6.3 with appendix E.1.1.
+  void (*engram_gate)(KernelContext&, const EngramGateArgs&, int64_t rows);
+
+  // latent[c] = bf(softmax over the pair (g0, g1) . (a0, a1)) per channel, before its norm. model-v41 4.4.
+  void (*pool_pair)(const float* value0, const float* gate0, const float* value1, const float* gate1, int64_t dim,
+                    Bf16* latent);
+};
+
+// Bytes of scratch per thread that sparse_attention and index_scores need for these sizes.
+size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim);
+size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim);
+
+// The table of a name ("ref", "avx2"), or of the best this processor has ("auto"). kInvalidArgument for an unknown name,
+// kUnimplemented when the processor lacks it.
+Result<const Ops*> select_ops(std::string_view name);
+
+}  // namespace deepinfer

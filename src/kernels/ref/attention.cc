@@ -1,0 +1,88 @@
+// Sparse attention with sinks (model-v41 4.5) and index scores (5).
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementary.h"
+#include "kernels/quantize.h"
+#include "kernels/ref/ref_ops.h"
+
+namespace deepinfer::ref {
+namespace {
+
+// All rows of the list as fp32, window first. Returns their number.
+int64_t unpack_list(const AttentionList& list, int64_t dim, float* rows) {
+  for (int32_t i = 0; i < list.num_window; ++i, rows += dim) unpack_window_row(list.window[i], dim, rows);
+  for (int32_t i = 0; i < list.num_compressed; ++i, rows += dim) unpack_compressed_row(list.compressed[i], dim, rows);
+  return list.num_window + list.num_compressed;
+}
+
+void attend_head(const AttentionArgs& args, const Bf16* query, float sink, const float* rows, int64_t count,
+                 float* weights, Bf16* out) {
+  const int64_t dim = args.head_dim;
+  float peak = -INFINITY;
+  for (int64_t i = 0; i < count; ++i) {
+    const float dot = block_sum(dim, [&](float partial, int64_t d) {
+      return std::fma(to_float(query[d]), rows[i * dim + d], partial);
+    });
+    weights[i] = dot * args.softmax_scale;
+    peak = std::max(peak, weights[i]);
+  }
+  for (int64_t i = 0; i < count; ++i) weights[i] = exp_f32(weights[i] - peak);
+  const float total =
+      block_sum(count, [&](float partial, int64_t i) { return partial + weights[i]; }) + exp_f32(sink - peak);
+  for (int64_t d = 0; d < dim; ++d) {
+    const float sum = block_sum(count, [&](float partial, int64_t i) {
+      return std::fma(weights[i], rows[i * dim + d], partial);
+    });
+    out[d] = to_bf16(sum / total);
+  }
+}
+
+}  // namespace
+
+void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
+  const int64_t row = args.num_heads * args.head_dim;
+  ctx.pool->parallel_for(ctx.pool->num_threads(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      auto* rows = reinterpret_cast<float*>(ctx.thread_scratch(part));
+      for (int64_t token = part; token < args.num_tokens; token += ctx.pool->num_threads()) {
+        const int64_t count = unpack_list(args.lists[token], args.head_dim, rows);
+        float* weights = rows + count * args.head_dim;
+        for (int64_t head = 0; head < args.num_heads; ++head) {
+          const int64_t offset = token * row + head * args.head_dim;
+          if (count == 0) {
+            std::fill_n(args.out + offset, args.head_dim, Bf16{0});
+            continue;
+          }
+          attend_head(args, args.query + offset, args.sinks[head], rows, count, weights, args.out + offset);
+        }
+      }
+    }
+  });
+}
+
+void index_scores(KernelContext&, const IndexScoreArgs& args) {
+  const IndexKeys& keys = args.keys;
+  const int64_t dim = keys.dim;
+  float key[1024];
+  CHECK(dim <= 1024);
+  float* score = args.scores;
+  for (const RowRun& run : args.runs) {
+    for (int64_t j = run.first; j < run.first + run.count; ++j, ++score) {
+      const std::byte* block = keys.blocks[j / keys.rows_per_block];
+      const int64_t slot = j % keys.rows_per_block;
+      const std::byte* scales = block + keys.rows_per_block * index_code_bytes(dim);
+      unpack_index_row(block + slot * index_code_bytes(dim), scales + slot * index_scale_bytes(dim), dim, key);
+      float sum = 0;
+      for (int64_t head = 0; head < args.num_heads; ++head) {
+        const float* query = args.query + head * dim;
+        const float dot =
+            block_sum(dim, [&](float partial, int64_t d) { return std::fma(query[d], key[d], partial); });
+        sum = std::fma(args.head_weights[head], std::max(dot, 0.0f), sum);
+      }
+      *score = sum;
+    }
+  }
+}
+
+}  // namespace deepinfer::ref

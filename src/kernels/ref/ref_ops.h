@@ -1,0 +1,48 @@
+// The scalar reference of every op, written to be read beside model-v41; the oracle of all other tables.
+// Contracts: kernels/ops.h.
+#pragma once
+
+#include "kernels/ops.h"
+
+namespace deepinfer::ref {
+
+void linear(KernelContext&, const MatrixView& weights, const ActivationRows& x, const OutputRows& y);
+void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values, float* scales);
+void widen_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values);
+void rms_norm(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
+void rotate(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+            const float* const* cos_sin, Ops::Rotation rotation);
+void hc_mix(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* widened,
+            float* products, HcMix* mixes);
+void hc_fold(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows, int64_t hidden,
+             Bf16* x);
+void hc_unfold(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h);
+void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+            float limit, Bf16* out);
+void sparse_attention(KernelContext&, const AttentionArgs& args);
+void index_scores(KernelContext&, const IndexScoreArgs& args);
+void engram_gate(KernelContext&, const EngramGateArgs& args, int64_t rows);
+void pool_pair(const float* value0, const float* gate0, const float* value1, const float* gate1, int64_t dim,
+               Bf16* latent);
+
+// The reference as a table.
+const Ops& table();
+
+// The 24 numbers of a token (after the statistic) to A, P and C: sigmoids, row softmax, Sinkhorn. model-v41 3.
+HcMix finish_mix(const HcParams& params, const float* m);
+
+// Sum of f(0) ... f(count - 1) in the order of docs/numerics.md: blocks of 32 from zero, then block after block.
+// `add(partial, i)` returns the partial sum with term i added.
+template <typename AddTerm>
+float block_sum(int64_t count, AddTerm&& add) {
+  float total = 0;
+  for (int64_t begin = 0; begin < count; begin += kSumBlock) {
+    const int64_t end = begin + kSumBlock < count ? begin + kSumBlock : count;
+    float partial = 0;
+    for (int64_t i = begin; i < end; ++i) partial = add(partial, i);
+    total += partial;
+  }
+  return total;
+}
+
+}  // namespace deepinfer::ref

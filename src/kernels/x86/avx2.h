@@ -1,0 +1,11 @@
+// The AVX2 + FMA table (private to the kernels room).
+#pragma once
+
+#include "kernels/ops.h"
+
+namespace deepinfer::avx2 {
+
+const Ops& table();
+bool supported();  // by this processor
+
+}  // namespace deepinfer::avx2
