@@ -1,0 +1,125 @@
+// The forward pass of DeepSeek-V4.1 over positions of sequences, and the memory their caches live in.
+//
+// One code path serves prefill, chunks, decode steps and the verification of drafts: a call processes `ids` at positions
+// first_position, first_position + 1, ... of each sequence (model-v41 2.1). The logits of a token are a function of the
+// checkpoint and the ids before it, bit for bit: chunk size, neighbours, threads and rejected drafts do not matter.
+//
+// Nothing is ever rolled back. A sequence may step back by at most max_step_back() positions and overwrite them: window
+// rings and compressor rings have that many spare rows, compressed rows and index keys are addressed by position.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/config.h"
+#include "kernels/ops.h"
+
+namespace deepinfer {
+
+struct ModelOptions {
+  std::string isa = "auto";              // a table of kernels/ops.h
+  int num_threads = 1;
+  int64_t max_context_tokens = 4096;     // longest sequence; the arena holds max_sequences of them
+  int64_t max_sequences = 1;
+  int64_t max_batch_tokens = 256;        // rows of one forward call; sizes the workspaces
+};
+
+// What load() planned; every byte is allocated there.
+struct MemoryPlan {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_block_bytes = 0;           // of one 128-token block, all source layers
+  uint64_t kv_blocks = 0;
+  uint64_t sequence_state_bytes = 0;     // windows and rings of one sequence
+  uint64_t workspace_bytes = 0;
+};
+
+class Sequence;  // windows, rings and block table of one sequence; made by the model
+
+enum class LogitsRows { kNone, kLast, kAll };
+
+// Positions of one sequence to process in a call.
+struct SequenceSpan {
+  Sequence* sequence = nullptr;
+  int64_t first_position = 0;            // length of the sequence, or up to max_step_back() less
+  std::span<const int32_t> ids;          // at least one, each below vocab_size
+  LogitsRows logits = LogitsRows::kLast;
+};
+
+// Sees, and may replace, what flows between the parts of the forward pass. For verification against golden data; the
+// decode path passes none. All rows are those of the call, in order.
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+  // Input of a layer before Engram: h [rows][4][hidden], fold weights pre [rows][4]. May be overwritten.
+  virtual void layer_input(int64_t /*layer*/, std::span<Bf16> /*h*/, std::span<float> /*pre*/) {}
+  // Named results: attn_in, attn_out, ffn_in, ffn_out, engram_out, h_out (BF16), pre_out, route_w (F32), ...
+  virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const Bf16> /*rows*/) {}
+  virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const float> /*rows*/) {}
+  // route_idx [rows][experts], engram_rows [rows][columns], topk [rows][index_topk] (-1 = unused).
+  virtual void indices(std::string_view /*name*/, int64_t /*layer*/, std::span<const int64_t> /*rows*/) {}
+};
+
+// One draft pass of DSpark (model-v41 9.3).
+struct DraftOutput {
+  std::vector<int32_t> ids;              // dspark_block_size drafts
+  std::vector<float> logits;             // [block][vocab], Markov term included
+  std::vector<float> confidence;         // raw, before any sigmoid
+};
+
+// Chooses the next draft from logits [vocab] for an absolute position; greedy is argmax.
+using DraftChooser = std::function<int32_t(std::span<const float> logits, int64_t position)>;
+
+// Owns weights, arena, workspaces and compute threads. One thread calls forward, draft, make_sequence and release at a
+// time (the executor thread); the const getters are thread-safe.
+class Model {
+ public:
+  // engram_token_map: class of each id below vocab_size (tokenizer/tokenizer.h), one entry per id.
+  static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, std::vector<int32_t> engram_token_map,
+                                             const ModelOptions& options, const ProgressFunction& progress = {});
+  ~Model();
+
+  const ModelConfig& config() const;
+  const ModelOptions& options() const;
+  const MemoryPlan& memory_plan() const;
+  std::string_view isa() const;
+  int64_t max_step_back() const;         // dspark_block_size + 1
+
+  // An empty sequence; kResourceExhausted when max_sequences exist. Destroying it gives its blocks back.
+  struct SequenceDeleter {
+    Model* model = nullptr;
+    void operator()(Sequence* sequence) const;
+  };
+  using SequencePtr = std::unique_ptr<Sequence, SequenceDeleter>;
+  Result<SequencePtr> make_sequence();
+  static int64_t length(const Sequence& sequence);  // positions processed
+
+  // Processes all spans in one pass. Returns the logits rows wanted, [rows][vocab], spans in order; the view stays valid
+  // until the next forward or draft. kInvalidArgument for a bad span (nothing was changed), kResourceExhausted when the
+  // arena is full (nothing was changed), kInternal when a logit is not finite (names sequence row and position).
+  Result<std::span<const float>> forward(std::span<const SequenceSpan> spans, ForwardObserver* observer = nullptr);
+
+  // Drafts after `next_id`, the token chosen for position length(sequence). Changes nothing in the sequence.
+  // kInvalidArgument for an empty sequence, kUnimplemented when the checkpoint has no DSpark stages.
+  Result<DraftOutput> draft(const Sequence& sequence, int32_t next_id, const DraftChooser& choose);
+
+  // For golden checks: rows that the caches hold, unpacked to fp32.
+  std::vector<float> compressed_row(const Sequence& sequence, int64_t layer, int64_t row) const;
+  std::vector<float> index_key(const Sequence& sequence, int64_t layer, int64_t row) const;
+  // Window row of a backbone layer, or of DSpark stage s at layer num_hidden_layers + s.
+  std::vector<float> window_row(const Sequence& sequence, int64_t layer, int64_t position) const;
+
+ private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace deepinfer
