@@ -1,0 +1,36 @@
+// Rendered prompt to token ids.
+#include "recipe/control_tokens.h"
+#include "recipe/recipe.h"
+
+namespace deepinfer {
+
+Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenizer& tokenizer) {
+  const std::string_view text = prompt.text;
+  std::vector<TokenId> ids;
+  size_t at = 0;
+  for (const TextRange& range : prompt.control_ranges) {
+    tokenizer.encode_append(text.substr(at, range.begin - at), Tokenizer::AddedTokens::kAsText, ids);
+    const std::string_view spelling = text.substr(range.begin, range.end - range.begin);
+    const std::optional<TokenId> id = tokenizer.id_of_added(spelling);
+    if (!id) return Error(Code::kNotFound, "the tokenizer has no control token {}", spelling);
+    ids.push_back(*id);
+    at = range.end;
+  }
+  tokenizer.encode_append(text.substr(at), Tokenizer::AddedTokens::kAsText, ids);
+  return ids;
+}
+
+Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer) {
+  if (!tokenizer.id_of_added(control::kEndOfSentence)) {
+    return Error(Code::kNotFound, "the tokenizer has no control token {}", control::kEndOfSentence);
+  }
+  std::vector<TokenId> ids;
+  for (const std::string_view spelling :
+       {control::kEndOfSentence, control::kBeginOfSentence, control::kSystem, control::kUser, control::kAssistant,
+        control::kLatestReminder}) {
+    if (const auto id = tokenizer.id_of_added(spelling)) ids.push_back(*id);
+  }
+  return ids;
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,65 @@
+#include "recipe/marker_scanner.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+namespace deepinfer {
+namespace {
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  const size_t limit = std::min(a.size(), b.size());
+  size_t n = 0;
+  while (n < limit && a[n] == b[n]) ++n;
+  return n;
+}
+
+}  // namespace
+
+MarkerSet::MarkerSet(std::vector<Marker> markers) : markers_(std::move(markers)) {
+  for (const Marker& marker : markers_) {
+    first_bytes_[static_cast<unsigned char>(marker.text[0])] = true;
+    eats_newlines_ |= marker.eats_newlines;
+  }
+}
+
+MarkerScanner::Found MarkerScanner::next(const MarkerSet& set, bool at_start) {
+  const std::string_view text = text_;
+  const Marker* best = nullptr;
+  size_t best_begin = 0, best_end = std::string_view::npos;
+  std::optional<std::pair<size_t, size_t>> unfinished;  // where a marker may have begun, and the newlines before it
+  size_t newlines = newlines_;
+  for (size_t at = scan_; at < text.size() && at < best_end; ++at) {
+    if (set.may_begin(text[at])) {
+      for (const Marker& marker : set.markers()) {
+        if (marker.only_at_start && !(at_start && at == begin_)) continue;
+        const size_t end = at + common_prefix(text.substr(at), marker.text);
+        if (end - at == marker.text.size()) {
+          if (end > best_end || (end == best_end && best <= &marker)) continue;
+          best = &marker, best_begin = marker.eats_newlines ? newlines : at, best_end = end;
+        } else if (end == text.size() && !unfinished) {
+          unfinished = {at, newlines};
+        }
+      }
+    }
+    if (text[at] != '\n') newlines = at + 1;
+  }
+  const size_t begin = begin_;
+  if (best != nullptr) {
+    consume(best_end);
+    return {text.substr(begin, best_begin - begin), best};
+  }
+  std::tie(scan_, newlines_) = unfinished.value_or(std::pair(text.size(), newlines));
+  begin_ = set.eats_newlines() ? newlines_ : scan_;
+  return {text.substr(begin, begin_ - begin), nullptr};
+}
+
+void MarkerScanner::compact() {
+  text_.erase(0, begin_);
+  scan_ -= begin_;
+  newlines_ -= begin_;
+  begin_ = 0;
+}
+
+}  // namespace deepinfer

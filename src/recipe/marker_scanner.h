@@ -1,0 +1,62 @@
+// Finds the first of several markers in a text that arrives in pieces. Private to the room.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace deepinfer {
+
+struct Marker {
+  std::string text;             // not empty
+  int action = 0;               // the caller's meaning
+  bool eats_newlines = false;   // LF characters directly before it belong to it
+  bool only_at_start = false;   // matches only as the first unread text
+};
+
+// Markers in order of priority, and the bytes they begin with. Immutable, thread-safe.
+class MarkerSet {
+ public:
+  explicit MarkerSet(std::vector<Marker> markers);
+  const std::vector<Marker>& markers() const { return markers_; }
+  bool may_begin(char byte) const { return first_bytes_[static_cast<unsigned char>(byte)]; }
+  bool eats_newlines() const { return eats_newlines_; }
+
+ private:
+  std::vector<Marker> markers_;
+  std::array<bool, 256> first_bytes_{};
+  bool eats_newlines_ = false;
+};
+
+// Holds unread text. The marker that completes first wins, the earlier in the set when two complete together, so
+// what is found does not depend on how the text was cut. Each byte is looked at once, plus once for each marker that
+// it may still belong to.
+class MarkerScanner {
+ public:
+  void append(std::string_view piece) { text_ += piece; }
+
+  struct Found {
+    std::string_view before;  // text in front of the marker, without the newlines it eats
+    const Marker* marker;     // nullptr: none completed
+  };
+  // Consumes up to the end of the first marker. Without one, consumes and returns what can't belong to any; the rest
+  // stays. `at_start`: nothing was read since this set came into force. The view is valid until the next call.
+  Found next(const MarkerSet& set, bool at_start);
+
+  // Everything unread; for the end of the text.
+  std::string_view rest() const { return std::string_view(text_).substr(begin_); }
+  // The part of rest() that a marker may begin with, without the newlines before it.
+  std::string_view unfinished() const { return std::string_view(text_).substr(scan_); }
+  void compact();  // gives consumed bytes back; views become invalid
+
+ private:
+  void consume(size_t end) { begin_ = scan_ = newlines_ = end; }
+
+  std::string text_;
+  size_t begin_ = 0;     // first unread byte
+  size_t scan_ = 0;      // first byte at which a marker may still begin
+  size_t newlines_ = 0;  // start of the run of LF that ends at scan_
+};
+
+}  // namespace deepinfer
