@@ -202,14 +202,14 @@ TEST_P(TableTest, IndexScoresEqualTheReferenceForAnyRuns) {
     const std::vector<RowRun> dense = {{0, 190}}, sparse = {{8, 8}, {60, 9}, {187, 3}};
     std::vector<float> expected(190), found(190), compact(20);
     IndexScoreArgs args{{pointers.data(), rows_per_block, dim}, heads, query.data(), weights.data(), dense,
-                        expected.data()};
-    ref_->index_scores(bench_.context(), args);
+                        expected.data(), bench_.context().scratch};
+    ref_->index_scores(args);
     args.scores = found.data();
-    ops_->index_scores(bench_.context(), args);
+    ops_->index_scores(args);
     EXPECT_EQ(expected, found);
     args.runs = sparse;
     args.scores = compact.data();
-    ops_->index_scores(bench_.context(), args);
+    ops_->index_scores(args);
     int64_t next = 0;
     for (const RowRun& run : sparse) {
       for (int64_t j = 0; j < run.count; ++j) EXPECT_EQ(compact[next++], expected[run.first + j]);

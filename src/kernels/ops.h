@@ -26,7 +26,7 @@ inline constexpr std::string_view kSummationOrder = "f32-block32";
 struct KernelContext {
   ThreadPool* pool = nullptr;
   std::byte* scratch = nullptr;        // num_threads pieces of scratch_bytes, each aligned to 64
-  size_t scratch_bytes = 0;            // per thread; see attention_scratch_bytes()
+  size_t scratch_bytes = 0;            // per thread; see attention_scratch_bytes(), index_scratch_bytes()
   std::byte* thread_scratch(int64_t part) const { return scratch + static_cast<size_t>(part) * scratch_bytes; }
 };
 
@@ -98,6 +98,7 @@ struct IndexScoreArgs {
   const float* head_weights = nullptr;  // [num_heads]
   std::span<const RowRun> runs;        // rows to score; each run within the sequence's rows
   float* scores = nullptr;             // one score a row, runs one after another
+  std::byte* scratch = nullptr;        // index_scratch_bytes() of memory, aligned to 64
 };
 
 struct EngramGateArgs {
@@ -148,8 +149,9 @@ struct Ops {
   // o_h = bf(sum_i exp(s_i - m) u_i / (sum_i exp(s_i - m) + exp(sink_h - m))), m = max s_i; zeros for an empty list.
   void (*sparse_attention)(KernelContext&, const AttentionArgs&);
 
-  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. model-v41 5.
-  void (*index_scores)(KernelContext&, const IndexScoreArgs&);
+  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. Runs on the calling thread; callers split
+  // tokens or runs. model-v41 5.
+  void (*index_scores)(const IndexScoreArgs&);
 
   // Adds the gated Engram value to every stream. model-v41 6.3 with appendix E.1.1.
   void (*engram_gate)(KernelContext&, const EngramGateArgs&, int64_t rows);

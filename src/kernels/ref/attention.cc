@@ -61,7 +61,7 @@ void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
   });
 }
 
-void index_scores(KernelContext&, const IndexScoreArgs& args) {
+void index_scores(const IndexScoreArgs& args) {
   const IndexKeys& keys = args.keys;
   const int64_t dim = keys.dim;
   float key[1024];

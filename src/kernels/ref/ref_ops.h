@@ -20,7 +20,7 @@ void hc_unfold(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, 
 void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
             float limit, Bf16* out);
 void sparse_attention(KernelContext&, const AttentionArgs& args);
-void index_scores(KernelContext&, const IndexScoreArgs& args);
+void index_scores(const IndexScoreArgs& args);
 void engram_gate(KernelContext&, const EngramGateArgs& args, int64_t rows);
 void pool_pair(const float* value0, const float* gate0, const float* value1, const float* gate1, int64_t dim,
                Bf16* latent);

@@ -501,9 +501,9 @@ void score_rows(const IndexScoreArgs& args, int64_t first, int64_t count, const 
 
 }  // namespace
 
-void index_scores(KernelContext& ctx, const IndexScoreArgs& args) {
+void index_scores(const IndexScoreArgs& args) {
   const int64_t dim = args.keys.dim, stride = (args.num_heads + 7) / 8 * 8;
-  auto* query_t = reinterpret_cast<float*>(ctx.scratch);
+  auto* query_t = reinterpret_cast<float*>(args.scratch);
   float* key_rows = query_t + dim * stride;
   transpose_queries(args.num_heads, dim, stride, [&](int64_t h, int64_t d) { return args.query[h * dim + d]; },
                     query_t);

@@ -1,0 +1,66 @@
+#include "model/select.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/status.h"
+#include "kernels/elementary.h"
+
+namespace deepinfer {
+namespace {
+
+// Puts the indices of the `count` largest scores in front of `order`, in no particular order.
+void partition_largest(std::span<const float> scores, int64_t count, std::span<int32_t> order) {
+  const auto size = static_cast<int64_t>(scores.size());
+  CHECK(count <= size && size <= static_cast<int64_t>(order.size()));
+  std::iota(order.begin(), order.begin() + size, 0);
+  const auto before = [&](int32_t a, int32_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; };
+  if (count < size) std::nth_element(order.begin(), order.begin() + count, order.begin() + size, before);
+}
+
+}  // namespace
+
+void route_experts(std::span<const float> logits, std::span<const float> bias, float scaling, std::span<float> scores,
+                   std::span<int32_t> expert_ids, std::span<float> weights) {
+  for (size_t e = 0; e < logits.size(); ++e) scores[e] = std::sqrt(softplus_f32(logits[e]));
+  float total = 0;
+  for (size_t slot = 0; slot < expert_ids.size(); ++slot) {
+    const auto chosen = expert_ids.first(slot);
+    int32_t best = -1;
+    for (size_t e = 0; e < scores.size(); ++e) {
+      const auto id = static_cast<int32_t>(e);
+      if (std::find(chosen.begin(), chosen.end(), id) != chosen.end()) continue;
+      if (best < 0 || scores[e] + bias[e] > scores[best] + bias[best]) best = id;
+    }
+    expert_ids[slot] = best;
+    total += scores[best];
+  }
+  for (size_t slot = 0; slot < expert_ids.size(); ++slot) {
+    weights[slot] = scores[expert_ids[slot]] / (total + 1e-20f) * scaling;
+  }
+}
+
+void select_top_rows(std::span<const float> scores, int64_t count, std::span<int32_t> order, std::span<int32_t> rows) {
+  partition_largest(scores, count, order);
+  std::copy_n(order.begin(), count, rows.begin());
+  std::sort(rows.begin(), rows.begin() + count);
+}
+
+int64_t select_candidate_blocks(std::span<const float> scores, int64_t block_size, int64_t max_blocks,
+                                std::span<float> block_scores, std::span<int32_t> order, std::span<int32_t> blocks) {
+  const auto rows = static_cast<int64_t>(scores.size());
+  const int64_t num_blocks = (rows + block_size - 1) / block_size;
+  for (int64_t block = 0; block < num_blocks; ++block) {
+    const auto first = scores.begin() + block * block_size;
+    block_scores[block] = *std::max_element(first, first + std::min(block_size, rows - block * block_size));
+  }
+  if (num_blocks > 0) block_scores[num_blocks - 1] = INFINITY;
+  const int64_t kept = std::min(max_blocks, num_blocks);
+  partition_largest(block_scores.first(num_blocks), kept, order);
+  std::copy_n(order.begin(), kept, blocks.begin());
+  std::sort(blocks.begin(), blocks.begin() + kept);
+  return kept;
+}
+
+}  // namespace deepinfer
