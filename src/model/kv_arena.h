@@ -1,0 +1,100 @@
+// The bytes of the caches: 128-token blocks in the canonical layout, shared by all sequences, and the short-lived state
+// of each sequence (window rings, compressor rings).
+//
+// Block (decisions 8, model-v41 4.7 and 12.1): one group per KV source in layer order; in each group the index keys
+// first (all codes, then all scales), then the compressed rows. The same bytes in memory, on disk and on the wire.
+//
+// Rings are addressed by position modulo their size and have max_step_back spare rows, so that rows of rejected drafts
+// are overwritten before anything reads them.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "cache/block_pool.h"
+#include "checkpoint/config.h"
+
+namespace deepinfer {
+
+// Offsets of one source layer's group inside a block.
+struct BlockGroup {
+  int64_t ratio = 0;
+  int64_t rows = 0;            // per block: 128 / ratio
+  int64_t index_offset = 0;    // codes of all rows, then scales of all rows
+  int64_t rows_offset = 0;     // compressed rows
+};
+
+struct KvLayout {
+  explicit KvLayout(const ModelConfig& config);
+
+  std::vector<BlockGroup> groups;       // in order of kv_source_layer_ids
+  int64_t block_bytes = 0;
+  int64_t compressed_row_bytes = 0;
+  int64_t index_dim = 0;
+
+  int64_t window = 0;
+  int64_t window_slots = 0;             // window + max_step_back
+  int64_t window_row_bytes = 0;
+  int64_t num_window_layers = 0;        // backbone layers, then DSpark stages
+  int64_t compressor_slots = 0;         // 2 + drafts
+  int64_t compressor_entry_floats = 0;  // value and gate of one token
+  int64_t num_pair_groups = 0;          // groups with ratio 2
+  int64_t max_step_back = 0;            // drafts + 1
+
+  int64_t sequence_state_bytes() const;
+};
+
+// What one sequence owns. Positions are absolute. Owned by the executor thread.
+class Sequence {
+ public:
+  static Result<Sequence> make(const KvLayout& layout, int64_t max_context_tokens);
+
+  // Window row of a window layer (backbone layer, or num_hidden_layers + stage).
+  std::byte* window_row(int64_t window_layer, int64_t position);
+  const std::byte* window_row(int64_t window_layer, int64_t position) const;
+  // [value, gate] of a token for the `pair_group`-th ratio-2 source.
+  float* compressor_entry(int64_t pair_group, int64_t position);
+
+  int64_t length = 0;        // positions processed; the next one is written at `length`
+  int64_t high_water = 0;    // largest length ever: what the rings were last written up to
+  std::vector<int32_t> engram_ids;  // compressed id of every position
+  std::vector<BlockId> blocks;      // block_table: positions [128 i, 128 i + 128)
+
+ private:
+  const KvLayout* layout_ = nullptr;  // Borrowed from the KvArena, which outlives every Sequence.
+  AlignedBuffer state_;
+  int64_t windows_bytes_ = 0;
+};
+
+// Owns all blocks. Thread-compatible.
+class KvArena {
+ public:
+  static Result<KvArena> make(const KvLayout& layout, int64_t num_blocks);
+
+  BlockPool& pool() { return pool_; }
+  // Makes room for positions below `length`; changes nothing when it fails (kResourceExhausted).
+  Status extend(Sequence& sequence, int64_t length);
+  void release(Sequence& sequence);
+
+  std::byte* block(BlockId id) { return bytes_.data() + static_cast<int64_t>(id) * block_stride_; }
+  const std::byte* block(BlockId id) const { return bytes_.data() + static_cast<int64_t>(id) * block_stride_; }
+
+  // Where row `row` of a group lies for a sequence.
+  struct RowAddress {
+    std::byte* compressed;
+    std::byte* index_codes;
+    std::byte* index_scales;
+  };
+  RowAddress row(const KvLayout& layout, const Sequence& sequence, int64_t group, int64_t row);
+
+ private:
+  KvArena() : pool_(0) {}
+  BlockPool pool_;
+  AlignedBuffer bytes_;
+  int64_t block_stride_ = 0;
+};
+
+}  // namespace deepinfer

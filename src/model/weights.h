@@ -1,0 +1,87 @@
+// All weights of the model, packed for the kernels. Names and shapes: model-v41 11.1; the checkpoint has verified them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "checkpoint/checkpoint.h"
+#include "kernels/matrix.h"
+#include "kernels/ops.h"
+#include "model/layer_plan.h"
+
+namespace deepinfer {
+
+struct HcWeights {
+  Matrix fn;
+  std::vector<float> base, scale;
+  HcParams params(const ModelConfig& config) const;
+};
+
+struct ExpertWeights {
+  Matrix w1, w3, w2;  // gate, up, down
+};
+
+struct MoeWeights {
+  int64_t experts_per_token = 0;
+  Matrix gate;
+  std::vector<float> bias;
+  std::vector<ExpertWeights> experts;
+  ExpertWeights shared;
+};
+
+struct CompressorWeights {
+  Matrix wkv;
+  std::optional<Matrix> wgate;  // ratio 2 only
+  std::vector<Bf16> norm;
+  Matrix wk;                    // index key
+  std::vector<Bf16> k_norm;
+};
+
+struct IndexerWeights {
+  Matrix wq_b, weights_proj;
+};
+
+struct EngramWeights {
+  AlignedBuffer codes, scales;  // row-major E4M3 [rows][head_dim], E8M0 [rows][head_dim / 32]
+  Matrix wkv;
+  std::vector<Bf16> q_weight, k_weight;
+};
+
+// A backbone layer or a DSpark stage.
+struct BlockWeights {
+  std::vector<Bf16> attn_norm, ffn_norm, q_norm, kv_norm;
+  Matrix wq_a, wq_b, wkv, wo_a, wo_b;
+  std::vector<float> attn_sink;
+  HcWeights hc_attn, hc_ffn;
+  MoeWeights moe;
+  std::optional<CompressorWeights> compressor;
+  std::optional<IndexerWeights> indexer;
+  std::optional<EngramWeights> engram;
+};
+
+struct DsparkWeights {
+  Matrix main_proj;
+  std::vector<Bf16> main_norm, norm;
+  AlignedBuffer markov_embed;  // BF16 [vocab][rank]
+  Matrix markov_head;
+  Matrix confidence;           // [1][hidden + rank]
+  std::vector<BlockWeights> stages;
+};
+
+struct ModelWeights {
+  AlignedBuffer embed;  // BF16 [vocab][hidden]
+  Matrix head;
+  std::vector<Bf16> norm;
+  std::vector<BlockWeights> layers;
+  std::optional<DsparkWeights> dspark;
+  uint64_t size_bytes = 0;
+};
+
+// Reads everything the text path needs. Progress counts bytes of the checkpoint.
+Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan,
+                                  const ProgressFunction& progress);
+
+}  // namespace deepinfer
