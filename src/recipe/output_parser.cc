@@ -104,7 +104,8 @@ class OutputParser::Machine {
   explicit Machine(OutputOptions options)
       : reasoning_markers_(reasoning_markers(options)),
         text_markers_(text_markers(options)),
-        parse_tool_calls_(options.parse_tool_calls) {
+        parse_tool_calls_(options.parse_tool_calls),
+        single_tool_call_(options.single_tool_call) {
     enter_start(options.start);
   }
 
@@ -185,8 +186,8 @@ class OutputParser::Machine {
       case kOpenCalls: return enter(State::kCalls);
       case kOpenCall: return collect(State::kCallName);
       case kCallNamed: return open_call(sink);
-      case kNextCall: close_call(sink); return collect(State::kCallName);
-      case kCloseCall: close_call(sink); return enter(State::kCalls);
+      case kNextCall: close_call(sink); return single_tool_call_ ? enter(State::kDone) : collect(State::kCallName);
+      case kCloseCall: close_call(sink); return enter(single_tool_call_ ? State::kDone : State::kCalls);
       case kCloseCalls: return enter(State::kDone);
       case kOpenParameter: return collect(State::kParameterName);
       case kParameterNamed: return open_parameter(sink);
@@ -261,6 +262,7 @@ class OutputParser::Machine {
   const MarkerSet reasoning_markers_;
   const MarkerSet text_markers_;
   const bool parse_tool_calls_;
+  const bool single_tool_call_;
   MarkerScanner scanner_;
   State state_ = State::kText;
   bool leading_ = false;         // nothing was read since the state began, and its leading newlines are dropped

@@ -5,7 +5,15 @@
 namespace deepinfer {
 namespace {
 
-constexpr OutputOptions kWithTools = {.start = OutputStage::kContent, .parse_tool_calls = true, .stop_sequences = {}};
+OutputOptions options_from(OutputStage start, bool parse_tool_calls, std::vector<std::string> stops = {}) {
+  OutputOptions options;
+  options.start = start;
+  options.parse_tool_calls = parse_tool_calls;
+  options.stop_sequences = std::move(stops);
+  return options;
+}
+
+const OutputOptions kWithTools = options_from(OutputStage::kContent, true);
 
 ParsedOutput parse(const OutputOptions& options, const std::string& text, OutputEnd end = OutputEnd::kStop) {
   return parse_output(options, {text}, end);
@@ -20,20 +28,20 @@ std::string arguments_of(const ParsedOutput& parsed) {
 }
 
 TEST(OutputParser, NewlinesAroundTheEndOfReasoningBelongToNeitherPart) {
-  const ParsedOutput parsed = parse({.start = OutputStage::kReasoning, .parse_tool_calls = false, .stop_sequences = {}},
+  const ParsedOutput parsed = parse(options_from(OutputStage::kReasoning, false),
                                     "\n\nfirst\n\n</think>\n\nsecond\n");
   EXPECT_EQ(parsed.reasoning, "first");
   EXPECT_EQ(parsed.content, "second\n");
 }
 
 TEST(OutputParser, AContinuationKeepsItsLeadingNewlines) {
-  const OutputOptions options = {OutputStage::kReasoningContinuation, false, {}};
+  const OutputOptions options = options_from(OutputStage::kReasoningContinuation, false);
   EXPECT_EQ(parse(options, "\n\nmore</think>x").reasoning, "\n\nmore");
-  EXPECT_EQ(parse({OutputStage::kContentContinuation, false, {}}, "\nmore").content, "\nmore");
+  EXPECT_EQ(parse(options_from(OutputStage::kContentContinuation, false), "\nmore").content, "\nmore");
 }
 
 TEST(OutputParser, TextIsReleasedAsSoonAsItCannotBecomeAMarker) {
-  OutputParser parser({OutputStage::kReasoning, true, {}});
+  OutputParser parser(options_from(OutputStage::kReasoning, true));
   ParsedOutput parsed;
   const OutputSink sink = [&](const OutputEvent& event) { parsed.add(event); };
   parser.push("a < b </thi", sink);
@@ -44,7 +52,7 @@ TEST(OutputParser, TextIsReleasedAsSoonAsItCannotBecomeAMarker) {
 }
 
 TEST(OutputParser, AStopSequenceEndsTheAnswerInContentOnly) {
-  OutputParser parser({OutputStage::kReasoning, false, {"END"}});
+  OutputParser parser(options_from(OutputStage::kReasoning, false, {"END"}));
   ParsedOutput parsed;
   const OutputSink sink = [&](const OutputEvent& event) { parsed.add(event); };
   parser.push("the END of</think>real E", sink);
@@ -58,13 +66,13 @@ TEST(OutputParser, AStopSequenceEndsTheAnswerInContentOnly) {
 }
 
 TEST(OutputParser, OfTwoStopSequencesTheOneThatCompletesFirstWins) {
-  EXPECT_EQ(parse({OutputStage::kContent, false, {"BCD", "ABC"}}, "xABABCDy").content, "xAB");
-  EXPECT_EQ(parse({OutputStage::kContent, false, {"c", "abc"}}, "zabcz").content, "zab");
+  EXPECT_EQ(parse(options_from(OutputStage::kContent, false, {"BCD", "ABC"}), "xABABCDy").content, "xAB");
+  EXPECT_EQ(parse(options_from(OutputStage::kContent, false, {"c", "abc"}), "zabcz").content, "zab");
 }
 
 TEST(OutputParser, WithoutDeclaredToolsMarkupIsContent) {
   const std::string text = call_block("");
-  const ParsedOutput parsed = parse({OutputStage::kContent, false, {}}, text);
+  const ParsedOutput parsed = parse(options_from(OutputStage::kContent, false), text);
   EXPECT_EQ(parsed.content, text);
   EXPECT_TRUE(parsed.calls.empty());
 }
@@ -79,7 +87,7 @@ TEST(OutputParser, AnOpenerCutByTheEndIsNeverVisible) {
 
 TEST(OutputParser, CallsAreFoundInsideUnclosedReasoning) {
   const ParsedOutput parsed =
-      parse({OutputStage::kReasoning, true, {}}, "Use it.\n\n" + call_block("").substr(0));
+      parse(options_from(OutputStage::kReasoning, true), "Use it.\n\n" + call_block(""));
   EXPECT_EQ(parsed.reasoning, "Use it.");
   EXPECT_EQ(arguments_of(parsed), "{}");
 }
@@ -130,6 +138,14 @@ TEST(OutputParser, ACallCutByTheLengthLimitStaysCut) {
   EXPECT_EQ(arguments_of(parse(kWithTools, text, OutputEnd::kLength)), R"({"a": "Par)");
 }
 
+TEST(OutputParser, WithParallelCallsOffTheFirstCallEndsTheAnswer) {
+  OutputOptions options = kWithTools;
+  options.single_tool_call = true;
+  const std::string invoke = "<｜DSML｜ invoke name=\"f\">\n\n</｜DSML｜ invoke>\n";
+  const ParsedOutput parsed = parse(options, "<｜DSML｜ calls>\n" + invoke + invoke + "</｜DSML｜ calls>");
+  EXPECT_EQ(arguments_of(parsed), "{}");
+}
+
 TEST(OutputParser, TextAfterTheBlockIsNotRead) {
   OutputParser parser(kWithTools);
   ParsedOutput parsed;
@@ -141,7 +157,7 @@ TEST(OutputParser, TextAfterTheBlockIsNotRead) {
 }
 
 TEST(OutputParser, AMillionNewlinesInPiecesAreReadInLinearTime) {
-  OutputParser parser({OutputStage::kReasoningContinuation, true, {}});
+  OutputParser parser(options_from(OutputStage::kReasoningContinuation, true));
   ParsedOutput parsed;
   const OutputSink sink = [&](const OutputEvent& event) { parsed.add(event); };
   for (int i = 0; i < 1'000'000; ++i) parser.push("\n", sink);

@@ -94,6 +94,7 @@ Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer);
 struct OutputOptions {
   OutputStage start = OutputStage::kContent;
   bool parse_tool_calls = false;
+  bool single_tool_call = false;            // the first call ends the answer
   std::vector<std::string> stop_sequences;  // matched in content only; empty ones are ignored
 };
 

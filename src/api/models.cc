@@ -1,0 +1,35 @@
+#include "api/models.h"
+
+#include "json/json.h"
+
+namespace deepinfer {
+namespace {
+
+void write_model(JsonWriter& json, std::string_view name, int64_t created) {
+  json.begin_object()
+      .member("id", name)
+      .member("object", "model")
+      .member("created", created)
+      .member("owned_by", "deepinfer")
+      .end_object();
+}
+
+}  // namespace
+
+std::string model_to_json(std::string_view name, int64_t created) {
+  std::string out;
+  JsonWriter json(out);
+  write_model(json, name, created);
+  return out;
+}
+
+std::string model_list_to_json(std::string_view name, int64_t created) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().member("object", "list").key("data").begin_array();
+  write_model(json, name, created);
+  json.end_array().end_object();
+  return out;
+}
+
+}  // namespace deepinfer
