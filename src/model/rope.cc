@@ -34,18 +34,21 @@ std::vector<float> yarn_frequencies(double theta, int64_t dim, const RopeScaling
   return frequencies;
 }
 
+void fill_rope_row(const std::vector<float>& frequencies, int64_t position, float* row) {
+  for (const float frequency : frequencies) {
+    const float angle = static_cast<float>(position) * frequency;
+    *row++ = static_cast<float>(std::cos(static_cast<double>(angle)));
+    *row++ = static_cast<float>(std::sin(static_cast<double>(angle)));
+  }
+}
+
 Result<RopeTable> RopeTable::make(const std::vector<float>& frequencies, int64_t num_positions) {
   RopeTable table;
   table.width_ = 2 * static_cast<int64_t>(frequencies.size());
   ASSIGN_OR_RETURN(table.values_, AlignedBuffer::allocate(
                                       static_cast<size_t>(num_positions * table.width_) * sizeof(float)));
-  auto* out = table.values_.as<float>();
   for (int64_t position = 0; position < num_positions; ++position) {
-    for (const float frequency : frequencies) {
-      const float angle = static_cast<float>(position) * frequency;
-      *out++ = static_cast<float>(std::cos(static_cast<double>(angle)));
-      *out++ = static_cast<float>(std::sin(static_cast<double>(angle)));
-    }
+    fill_rope_row(frequencies, position, table.values_.as<float>() + position * table.width_);
   }
   return table;
 }

@@ -15,11 +15,13 @@ std::vector<float> plain_frequencies(double theta, int64_t dim);
 // The same with YaRN: interpolated by `factor` where a wavelength exceeds the original context. No attention temperature.
 std::vector<float> yarn_frequencies(double theta, int64_t dim, const RopeScaling& scaling);
 
+// [2 * frequencies] = cos, sin, cos, sin, ... of one position.
+void fill_rope_row(const std::vector<float>& frequencies, int64_t position, float* row);
+
 // cos and sin interleaved for every position below `num_positions`. Immutable; thread-safe.
 class RopeTable {
  public:
   static Result<RopeTable> make(const std::vector<float>& frequencies, int64_t num_positions);
-  // [2 * frequencies] = cos, sin, cos, sin, ... of a position.
   const float* row(int64_t position) const { return values_.as<float>() + position * width_; }
 
  private:
