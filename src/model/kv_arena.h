@@ -15,6 +15,7 @@
 #include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "cache/block_pool.h"
+#include "base/checked_math.h"
 #include "checkpoint/config.h"
 
 namespace deepinfer {

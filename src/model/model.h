@@ -70,7 +70,7 @@ class ForwardObserver {
 // One draft pass of DSpark (model-v41 9.3).
 struct DraftOutput {
   std::vector<int32_t> ids;              // dspark_block_size drafts
-  std::vector<float> logits;             // [block][vocab], Markov term included
+  std::span<const float> logits;         // [block][vocab], Markov term included; valid until the next forward or draft
   std::vector<float> confidence;         // raw, before any sigmoid
 };
 
@@ -108,7 +108,7 @@ class Model {
 
   // Drafts after `next_id`, the token chosen for position length(sequence). Changes nothing in the sequence.
   // kInvalidArgument for an empty sequence, kUnimplemented when the checkpoint has no DSpark stages.
-  Result<DraftOutput> draft(const Sequence& sequence, int32_t next_id, const DraftChooser& choose);
+  Result<DraftOutput> draft(Sequence& sequence, int32_t next_id, const DraftChooser& choose);
 
   // For golden checks: rows that the caches hold, unpacked to fp32.
   std::vector<float> compressed_row(const Sequence& sequence, int64_t layer, int64_t row) const;

@@ -1,0 +1,45 @@
+// The members of a Model (private to the model room).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "model/forward_pass.h"
+
+namespace deepinfer {
+
+struct Model::Impl {
+  ModelConfig config;
+  ModelOptions options;
+  MemoryPlan plan;
+  const Ops* ops = nullptr;
+  std::vector<LayerPlan> layers;
+  std::vector<EngramLayerHash> engram_hashes;
+  std::vector<int32_t> engram_token_map;
+  int32_t engram_pad_class = 0;
+
+  std::unique_ptr<KvLayout> layout;  // sequences and the arena point to it
+  KvArena arena;
+  ModelWeights weights;
+  Workspace workspace;
+  RopeTable plain_rope, compress_rope;
+  std::unique_ptr<ThreadPool> pool;
+  KernelContext kernel;
+  int64_t num_sequences = 0;
+  std::vector<Row> rows;             // of the running call
+  std::vector<int32_t> ids;
+  std::vector<int64_t> logit_positions;
+
+  explicit Impl(KvArena arena_in) : arena(std::move(arena_in)) {}
+
+  ForwardPass begin(ForwardObserver* observer);
+  // Embedding rows into all four streams, fold weights one-hot.
+  void embed(ForwardPass& pass, std::span<const int32_t> ids);
+  Status check(std::span<const SequenceSpan> spans) const;
+  Status admit(std::span<const SequenceSpan> spans);  // blocks, ids and rows of the call
+  void run_layers(ForwardPass& pass);
+  Result<std::span<const float>> compute_logits(ForwardPass& pass, std::span<const SequenceSpan> spans);
+};
+
+}  // namespace deepinfer

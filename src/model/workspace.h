@@ -1,0 +1,88 @@
+// The buffers of one forward call, sized once for `max_rows` rows so that nothing allocates while tokens flow.
+#pragma once
+
+#include <cstdint>
+
+#include "base/aligned_buffer.h"
+#include "base/status.h"
+#include "kernels/ops.h"
+#include "model/kv_arena.h"
+
+namespace deepinfer {
+
+// A fixed array in aligned memory.
+template <typename T>
+class Array {
+ public:
+  Status allocate(int64_t count) {
+    ASSIGN_OR_RETURN(bytes_, AlignedBuffer::allocate(static_cast<size_t>(count) * sizeof(T)));
+    return {};
+  }
+  T* data() { return bytes_.as<T>(); }
+  T& operator[](int64_t i) { return bytes_.as<T>()[i]; }
+  size_t size_bytes() const { return bytes_.size(); }
+
+ private:
+  AlignedBuffer bytes_;
+};
+
+struct Workspace {
+  static Result<Workspace> make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
+                                int64_t max_context_tokens, int num_threads);
+  uint64_t size_bytes() const { return total_bytes; }
+
+  // Residual streams: h [rows][4][hidden], fold weights pre [rows][4].
+  Array<Bf16> h;
+  Array<float> pre;
+  Array<HcMix> mix;                 // of the running sublayer
+  Array<float> hc_products;         // [rows][24]
+  Array<Bf16> x, y;                 // input and output of a sublayer [rows][hidden]
+
+  // Activations as the products read them.
+  Array<float> widened;             // fp32 copies of bf16 rows
+  Array<float> q8_values, q8_scales;
+
+  // Attention.
+  Array<Bf16> qr, q, kv, o, z;
+  Array<std::byte> window_rows;     // packed rows of this call
+  Array<AttentionList> lists;
+  Array<const std::byte*> window_pointers, compressed_pointers;
+  Array<const float*> cos_sin;
+  Array<float> pair_values, pair_gates;
+  Array<Bf16> latents, index_keys;
+  Array<int32_t> latent_rows;       // row of the call that finished the latent
+  Array<const float*> latent_cos_sin;
+
+  // Index: lists live until the next index source, candidates until the end of the pass.
+  Array<Bf16> index_query_bf16, head_weights_bf16;
+  Array<float> index_query, head_weights;
+  Array<int32_t> topk, topk_count;  // [rows][index_topk]
+  Array<int32_t> candidates, candidate_count;  // [rows][candidate_topk_blocks]
+  Array<float> scores, block_scores;           // per thread, [max_context]
+  Array<int32_t> order;                        // per thread, [max_context]
+  Array<RowRun> runs;                          // per thread, [candidate_topk_blocks]
+  Array<const std::byte*> key_blocks;          // per thread, block pointers of a sequence
+  Array<std::byte> kernel_scratch;             // per thread
+  size_t kernel_scratch_bytes = 0;
+  int64_t max_context_tokens = 0;
+  int64_t max_blocks = 0;
+
+  // Experts. A slot is one (token, chosen expert), sorted by expert, then token; the shared expert's slots, one a token,
+  // stand behind them.
+  Array<float> router_logits, router_scores;
+  Array<int32_t> expert_ids;
+  Array<float> expert_weights;
+  Array<int32_t> slot_tokens, token_slots, token_slot_count;
+  Array<float> slot_weights;
+  Array<Bf16> gate, up, activated, expert_out;
+
+  // Engram and DSpark.
+  Array<int64_t> engram_rows;
+  Array<Bf16> engram_embedding, engram_key_value;
+  Array<Bf16> main_hidden, main_x;
+  Array<float> logits;              // [rows][vocab]
+
+  uint64_t total_bytes = 0;
+};
+
+}  // namespace deepinfer
