@@ -1,0 +1,486 @@
+// The server on Boost.Asio and Beast. The only file that includes them: they cost seconds to compile.
+//
+// A Connection lives on its own strand and moves through: reading a request, answering it, and again. While
+// it answers, a read stays pending to learn at once that the peer is gone; bytes that arrive meanwhile are
+// the next request.
+#include "net/http_server.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "base/log.h"
+
+namespace deepinfer {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr size_t kReadAheadBytes = 64 << 10;  // of the next request, while one is answered
+constexpr size_t kReadBytes = 4 << 10;        // at a time, so that an idle connection stays small
+constexpr std::chrono::milliseconds kAcceptRetry{100};
+constexpr std::chrono::seconds kLingerTime{2};
+
+class Connection;
+
+// What connections share. Outlives them.
+struct ServerState {
+  HttpServerOptions options;
+  HttpServer::Handler handler;
+  std::atomic<bool> draining{
+      false};  // set once, before connections are told; they read it at the end of an answer
+  std::mutex mu;
+  std::condition_variable all_closed;
+  std::set<Connection*> connections;  // guarded by mu
+};
+
+std::string response_head(const HttpResponse& response, std::string_view framing, bool keep_alive) {
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n{}Connection: {}\r\n", response.status,
+                  std::string_view(http::obsolete_reason(http::int_to_status(response.status))),
+                  response.content_type, framing, keep_alive ? "keep-alive" : "close");
+  for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
+  head += "\r\n";
+  return head;
+}
+
+HttpRequest to_request(http::request<http::string_body>&& parsed) {
+  HttpRequest request;
+  request.method = std::string(parsed.method_string());
+  const std::string_view target = parsed.target();
+  const size_t question = target.find('?');
+  request.path = std::string(target.substr(0, question));
+  if (question != std::string_view::npos) request.query = std::string(target.substr(question + 1));
+  for (const auto& field : parsed) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.body = std::move(parsed.body());
+  return request;
+}
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, ServerState& server)
+      : server_(server),
+        socket_(std::move(socket)),
+        read_deadline_(socket_.get_executor()),
+        write_deadline_(socket_.get_executor()) {
+    const std::lock_guard lock(server_.mu);
+    server_.connections.insert(this);
+  }
+  ~Connection() {
+    const std::lock_guard lock(server_.mu);
+    server_.connections.erase(this);
+    if (server_.connections.empty()) server_.all_closed.notify_all();
+  }
+
+  void start() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->read_head(); });
+  }
+  void close_if_idle() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+      if (!self->answering_) self->close();
+    });
+  }
+  tcp::socket::executor_type executor() { return socket_.get_executor(); }
+
+  // The answer, called by the Exchange on the strand.
+  void send_whole(HttpResponse response);
+  void open_stream(HttpResponse head);
+  void send_piece(std::string bytes);
+  void end_stream();
+  void set_on_closed(std::function<void()> callback) { on_closed_ = std::move(callback); }
+
+ private:
+  // ---- Reading ----
+  void read_head();
+  void on_head(error_code ec);
+  void read_body();
+  void on_body(error_code ec);
+  void refuse(error_code ec);
+  void watch_peer();
+  void on_peer_bytes(error_code ec, size_t size);
+  // ---- Writing ----
+  void queue(std::string bytes);
+  void flush();
+  void on_written(error_code ec, size_t size);
+  void after_answer();
+  void linger();
+  void discard();
+  // ---- Ending ----
+  void close();
+  void on_read_timeout();
+  void arm_read(std::chrono::milliseconds timeout);
+  void arm_write(std::chrono::milliseconds timeout);
+
+  ServerState& server_;  // outlives every connection
+  tcp::socket socket_;
+  asio::steady_timer read_deadline_;
+  asio::steady_timer write_deadline_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<http::request_parser<http::string_body>> parser_;
+
+  bool answering_ = false;  // from the whole request until the end of its answer
+  bool answer_complete_ = false;
+  bool keep_alive_ = false;
+  bool chunked_ = false;
+  bool head_only_ = false;     // the answer to HEAD has no body
+  bool request_read_ = false;  // nothing of the request is left on the socket
+  bool watching_ = false;      // watch_peer's read is pending
+  bool reading_ = false;       // a read of a request is pending
+  bool timed_out_ = false;
+  bool closed_ = false;
+  std::function<void()> on_closed_;
+
+  std::vector<std::string> queued_;
+  std::vector<std::string> in_flight_;  // being written; empty when no write is pending
+  size_t unsent_bytes_ = 0;             // of both
+};
+
+class Exchange : public HttpExchange {
+ public:
+  Exchange(std::shared_ptr<Connection> connection, HttpRequest request)
+      : connection_(std::move(connection)), request_(std::move(request)) {}
+
+  const HttpRequest& request() const override { return request_; }
+  void respond(HttpResponse response) override { connection_->send_whole(std::move(response)); }
+  void begin_stream(HttpResponse head) override { connection_->open_stream(std::move(head)); }
+  void write(std::string bytes) override { connection_->send_piece(std::move(bytes)); }
+  void end() override { connection_->end_stream(); }
+  void on_closed(std::function<void()> callback) override { connection_->set_on_closed(std::move(callback)); }
+  void post(std::function<void()> task) override { asio::post(connection_->executor(), std::move(task)); }
+
+ private:
+  const std::shared_ptr<Connection> connection_;  // shared with the reads and writes that are pending on it
+  const HttpRequest request_;
+};
+
+void Connection::arm_read(std::chrono::milliseconds timeout) {
+  read_deadline_.expires_after(timeout);
+  read_deadline_.async_wait([weak = weak_from_this()](error_code ec) {
+    const auto self = weak.lock();
+    if (!ec && self) self->on_read_timeout();
+  });
+}
+
+void Connection::arm_write(std::chrono::milliseconds timeout) {
+  write_deadline_.expires_after(timeout);
+  write_deadline_.async_wait([weak = weak_from_this()](error_code ec) {
+    const auto self = weak.lock();
+    if (!ec && self) self->close();
+  });
+}
+
+// A client that began a request learns why it is not served.
+void Connection::on_read_timeout() {
+  if (!reading_) return close();
+  timed_out_ = true;
+  socket_.cancel();
+}
+
+void Connection::read_head() {
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(server_.options.max_header_bytes));
+  parser_->body_limit(server_.options.max_body_bytes);
+  request_read_ = false;
+  reading_ = true;
+  arm_read(server_.options.idle_timeout);
+  http::async_read_header(socket_, buffer_, *parser_,
+                          [self = shared_from_this()](error_code ec, size_t) { self->on_head(ec); });
+}
+
+void Connection::on_head(error_code ec) {
+  if (closed_) return;
+  if (ec) return refuse(ec);
+  arm_read(server_.options.request_timeout);
+  const auto expect = parser_->get()[http::field::expect];
+  if (boost::beast::iequals(expect, "100-continue") && !parser_->is_done()) {
+    queue("HTTP/1.1 100 Continue\r\n\r\n");
+    flush();
+  }
+  read_body();
+}
+
+void Connection::read_body() {
+  http::async_read(socket_, buffer_, *parser_,
+                   [self = shared_from_this()](error_code ec, size_t) { self->on_body(ec); });
+}
+
+void Connection::on_body(error_code ec) {
+  reading_ = false;
+  if (closed_) return;
+  if (ec) return refuse(ec);
+  read_deadline_.cancel();
+  request_read_ = true;
+  answering_ = true;
+  answer_complete_ = false;
+  const bool http_1_1 = parser_->get().version() == 11;
+  keep_alive_ = parser_->keep_alive() && !server_.draining;
+  chunked_ = http_1_1;
+  head_only_ = parser_->get().method() == http::verb::head;
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), to_request(parser_->release()));
+  watch_peer();
+  server_.handler(std::move(exchange));
+}
+
+// The request can't be read. Says why where somebody listens.
+void Connection::refuse(error_code ec) {
+  reading_ = false;
+  const auto answer = [this](int status, std::string message) {
+    answering_ = true;
+    keep_alive_ = false;
+    head_only_ = false;
+    send_whole(server_.options.error_response(status, std::move(message)));
+  };
+  const auto& options = server_.options;
+  if (timed_out_ && parser_->got_some()) return answer(408, "The request did not arrive in time.");
+  if (ec == http::error::header_limit) {
+    return answer(431, fmt::format("The request header is longer than {} bytes.", options.max_header_bytes));
+  }
+  if (ec == http::error::body_limit) {
+    return answer(413, fmt::format("The request body is longer than {} bytes.", options.max_body_bytes));
+  }
+  const bool nobody_there = ec == http::error::end_of_stream || ec == http::error::partial_message ||
+                            ec.category() != http::make_error_code(http::error::bad_target).category();
+  if (nobody_there) return close();
+  answer(400, fmt::format("This is no HTTP/1.1 request: {}.", ec.message()));
+}
+
+void Connection::watch_peer() {
+  if (watching_ || closed_ || buffer_.size() >= kReadAheadBytes) return;
+  watching_ = true;
+  socket_.async_read_some(
+      buffer_.prepare(kReadBytes),
+      [self = shared_from_this()](error_code ec, size_t size) { self->on_peer_bytes(ec, size); });
+}
+
+void Connection::on_peer_bytes(error_code ec, size_t size) {
+  watching_ = false;
+  if (closed_) return;
+  const bool next_request_waits = ec == asio::error::operation_aborted && !answering_;
+  if (ec && !next_request_waits) return close();
+  buffer_.commit(size);
+  answering_ ? watch_peer() : read_head();
+}
+
+void Connection::send_whole(HttpResponse response) {
+  if (closed_ || answer_complete_) return;
+  queue(response_head(response, fmt::format("Content-Length: {}\r\n", response.body.size()), keep_alive_));
+  if (!head_only_) queue(std::move(response.body));
+  answer_complete_ = true;
+  flush();
+}
+
+// HTTP/1.0 has no chunks: the end of the connection ends the answer.
+void Connection::open_stream(HttpResponse head) {
+  if (closed_) return;
+  if (!chunked_) keep_alive_ = false;
+  queue(response_head(head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "", keep_alive_));
+  send_piece(std::move(head.body));
+  flush();
+}
+
+void Connection::send_piece(std::string bytes) {
+  if (closed_ || answer_complete_ || bytes.empty() || head_only_) return;
+  if (unsent_bytes_ + bytes.size() > server_.options.max_unsent_bytes && !in_flight_.empty()) {
+    log::warn("closing a connection whose peer left {} bytes unread", unsent_bytes_);
+    return close();
+  }
+  if (chunked_) queue(fmt::format("{:x}\r\n", bytes.size()));
+  queue(std::move(bytes));
+  if (chunked_) queue("\r\n");
+  flush();
+}
+
+void Connection::end_stream() {
+  if (closed_ || answer_complete_) return;
+  if (chunked_ && !head_only_) queue("0\r\n\r\n");
+  answer_complete_ = true;
+  in_flight_.empty() && queued_.empty() ? after_answer() : flush();
+}
+
+void Connection::queue(std::string bytes) {
+  unsent_bytes_ += bytes.size();
+  queued_.push_back(std::move(bytes));
+}
+
+// One gather write of all that is queued; what comes meanwhile waits for the next.
+void Connection::flush() {
+  if (closed_ || !in_flight_.empty() || queued_.empty()) return;
+  in_flight_.swap(queued_);
+  std::vector<asio::const_buffer> buffers;
+  buffers.reserve(in_flight_.size());
+  for (const std::string& piece : in_flight_) buffers.push_back(asio::buffer(piece));
+  arm_write(server_.options.write_timeout);
+  asio::async_write(socket_, buffers,
+                    [self = shared_from_this()](error_code ec, size_t size) { self->on_written(ec, size); });
+}
+
+void Connection::on_written(error_code ec, size_t size) {
+  if (closed_) return;
+  write_deadline_.cancel();
+  in_flight_.clear();
+  unsent_bytes_ -= size;
+  if (ec) return close();
+  if (!queued_.empty()) return flush();
+  if (answer_complete_) after_answer();
+}
+
+void Connection::after_answer() {
+  answering_ = false;
+  answer_complete_ = false;
+  on_closed_ = nullptr;
+  if (!request_read_) return linger();
+  if (!keep_alive_ || server_.draining) return close();
+  if (!watching_) return read_head();
+  // The pending read brings the next request; it gives way when that is here already.
+  arm_read(server_.options.idle_timeout);
+  if (buffer_.size() > 0) socket_.cancel();
+}
+
+// Closing with unread bytes would reset the connection and could destroy the answer on its way.
+void Connection::linger() {
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  arm_read(kLingerTime);
+  discard();
+}
+
+void Connection::discard() {
+  buffer_.clear();
+  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code ec, size_t) {
+    if (self->closed_) return;
+    ec ? self->close() : self->discard();
+  });
+}
+
+void Connection::close() {
+  if (closed_) return;
+  closed_ = true;
+  error_code ignored;
+  socket_.shutdown(tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+  read_deadline_.cancel();
+  write_deadline_.cancel();
+  if (const auto callback = std::exchange(on_closed_, nullptr)) callback();
+}
+
+class AsioHttpServer : public HttpServer {
+ public:
+  AsioHttpServer(HttpServerOptions options, Handler handler)
+      : acceptor_(asio::make_strand(io_)), accept_retry_(acceptor_.get_executor()) {
+    state_.options = std::move(options);
+    state_.handler = std::move(handler);
+  }
+
+  ~AsioHttpServer() override {
+    io_.stop();
+    threads_.clear();  // joins
+  }
+
+  Status listen() {
+    const HttpServerOptions& options = state_.options;
+    error_code ec;
+    tcp::resolver resolver(io_);
+    const auto found =
+        resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+    if (ec || found.empty()) {
+      return Error(Code::kInvalidArgument, "host '{}' has no address: {}", options.host, ec.message());
+    }
+    const tcp::endpoint endpoint = found.begin()->endpoint();
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) return Error(Code::kIo, "cannot listen on {}:{}: {}", options.host, options.port, ec.message());
+    port_ = acceptor_.local_endpoint().port();
+    accept();
+    for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { io_.run(); });
+    return {};
+  }
+
+  uint16_t port() const override { return port_; }
+
+  void stop_accepting() override {
+    state_.draining = true;
+    asio::post(acceptor_.get_executor(), [this] {
+      error_code ignored;
+      acceptor_.close(ignored);
+    });
+    // Held outside the lock: the last reference may be ours, and the destructor takes the lock.
+    std::vector<std::shared_ptr<Connection>> alive;
+    {
+      const std::lock_guard lock(state_.mu);
+      for (Connection* connection : state_.connections) {
+        if (auto held = connection->weak_from_this().lock()) alive.push_back(std::move(held));
+      }
+    }
+    for (const auto& connection : alive) connection->close_if_idle();
+  }
+
+  bool wait_until_closed(std::chrono::milliseconds timeout) override {
+    std::unique_lock lock(state_.mu);
+    return state_.all_closed.wait_for(lock, timeout, [this] { return state_.connections.empty(); });
+  }
+
+ private:
+  void accept() {
+    acceptor_.async_accept(asio::make_strand(io_), [this](error_code ec, tcp::socket socket) {
+      if (!acceptor_.is_open() || state_.draining) return;
+      if (ec) return retry_accept(ec);  // out of file descriptors, as a rule
+      error_code ignored;
+      socket.set_option(tcp::no_delay(true), ignored);
+      std::make_shared<Connection>(std::move(socket), state_)->start();
+      accept();
+    });
+  }
+
+  void retry_accept(error_code ec) {
+    log::warn("accepting a connection failed: {}", ec.message());
+    accept_retry_.expires_after(kAcceptRetry);
+    accept_retry_.async_wait([this](error_code aborted) {
+      if (!aborted) accept();
+    });
+  }
+
+  ServerState state_;  // before io_: destroying io_ destroys the last connections
+  asio::io_context io_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer accept_retry_;
+  uint16_t port_ = 0;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (boost::beast::iequals(key, name)) return value;
+  }
+  return {};
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options, Handler handler) {
+  auto server = std::make_unique<AsioHttpServer>(std::move(options), std::move(handler));
+  RETURN_IF_ERROR(server->listen());
+  return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,89 @@
+// HTTP/1.1 server: keep-alive, limits, timeouts, whole answers and streams that the caller writes piece by
+// piece. Knows nothing of JSON or of any API. Boost.Asio and Beast stay inside http_server.cc.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace deepinfer {
+
+struct HttpRequest {
+  std::string method;  // "GET"
+  std::string path;    // as sent, without the query
+  std::string query;   // without the '?'
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+
+  // The first header of that name in any case; empty when absent. Borrowed from the request.
+  std::string_view header(std::string_view name) const;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;  // more of them
+};
+
+// One request and its answer: either respond(), or begin_stream(), write()..., end().
+// Lives on one strand of the server's worker threads: the handler and everything given to post() run there,
+// one at a time, and only from there may the other functions be called. post() may be called from any thread.
+class HttpExchange {
+ public:
+  virtual ~HttpExchange() = default;
+
+  virtual const HttpRequest& request() const = 0;
+  virtual void respond(HttpResponse response) = 0;
+
+  // Sends status and headers; `head.body` is the first piece when not empty.
+  virtual void begin_stream(HttpResponse head) = 0;
+  // Queues bytes; all that is queued leaves in one gather write as soon as the socket takes it. A peer that
+  // leaves more than max_unsent_bytes unread is dropped. Does nothing once the peer is gone.
+  virtual void write(std::string bytes) = 0;
+  virtual void end() = 0;
+
+  // Called once, on the strand, if the connection ends before the answer does. Replaces an earlier callback.
+  virtual void on_closed(std::function<void()> callback) = 0;
+  virtual void post(std::function<void()> task) = 0;
+};
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  uint16_t port = 0;  // 0: any free port
+  int num_threads = 2;
+  size_t max_header_bytes = 16 << 10;
+  size_t max_body_bytes = 64 << 20;
+  size_t max_unsent_bytes = 256 << 10;
+  std::chrono::milliseconds idle_timeout{75'000};  // between requests
+  std::chrono::milliseconds request_timeout{
+      60'000};                                      // for the body to arrive, and for a header to be complete
+  std::chrono::milliseconds write_timeout{60'000};  // for one write to be taken by the peer
+  // Makes the answer to a request that HTTP itself refuses (400, 408, 413, 431).
+  std::function<HttpResponse(int status, std::string message)> error_response;
+};
+
+// Thread-safe.
+class HttpServer {
+ public:
+  using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
+
+  // Listens and serves at once. kIo: the address can't be bound; kInvalidArgument: the host has no address.
+  static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, Handler handler);
+  virtual ~HttpServer() = default;  // closes what is open and joins the workers
+
+  virtual uint16_t port() const = 0;
+  // No new connections; idle ones close now, the others after their answer.
+  virtual void stop_accepting() = 0;
+  // False when connections are left at the deadline.
+  virtual bool wait_until_closed(std::chrono::milliseconds timeout) = 0;
+};
+
+}  // namespace deepinfer

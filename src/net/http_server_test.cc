@@ -1,0 +1,305 @@
+// The server over real loopback sockets; the client below speaks bytes.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+
+#include "net/http_server.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int kPatienceMs = 20'000;  // for what must come; never waited for in full when all is well
+
+class Client {
+ public:
+  explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Client() { close_now(); }
+
+  void send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+  }
+  // Reads until `mark` has come; what came, with the mark at the end or short of it when the peer closed.
+  std::string read_until(std::string_view mark) {
+    while (received_.find(mark) == std::string::npos && receive()) {
+    }
+    const size_t at = received_.find(mark);
+    const size_t end = at == std::string::npos ? received_.size() : at + mark.size();
+    std::string text = received_.substr(0, end);
+    received_.erase(0, end);
+    return text;
+  }
+  std::string read_all() {
+    while (receive()) {
+    }
+    return std::exchange(received_, "");
+  }
+  void close_now() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  bool receive() {
+    pollfd waiting = {fd_, POLLIN, 0};
+    if (poll(&waiting, 1, kPatienceMs) <= 0) return false;
+    char bytes[4096];
+    const ssize_t size = recv(fd_, bytes, sizeof(bytes), 0);
+    if (size <= 0) return false;
+    received_.append(bytes, static_cast<size_t>(size));
+    return true;
+  }
+
+  int fd_;
+  std::string received_;
+};
+
+class HttpServerTest : public testing::Test {
+ protected:
+  HttpServerTest() {
+    options_.error_response = [](int status, std::string message) {
+      HttpResponse response;
+      response.status = status;
+      response.body = std::move(message);
+      return response;
+    };
+  }
+  void start(HttpServer::Handler handler) {
+    auto server = HttpServer::start(options_, std::move(handler));
+    ASSERT_TRUE(server.ok()) << server.error().message();
+    server_ = std::move(*server);
+  }
+  // Answers every request with its method, path, query and body.
+  void start_echo() {
+    start([](std::shared_ptr<HttpExchange> exchange) {
+      const HttpRequest& request = exchange->request();
+      HttpResponse response;
+      response.body = request.method + " " + request.path + " [" + request.query + "] " + request.body;
+      exchange->respond(std::move(response));
+    });
+  }
+  Client client() { return Client(server_->port()); }
+
+  HttpServerOptions options_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, AnswersARequestWithItsParts) {
+  start_echo();
+  Client peer = client();
+  peer.send("POST /a/b?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+  EXPECT_EQ(peer.read_until("hello"),
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 21\r\nConnection: "
+            "keep-alive\r\n\r\n"
+            "POST /a/b [x=1] hello");
+}
+
+TEST_F(HttpServerTest, AConnectionServesRequestsInOrderWhenTheyArriveTogether) {
+  start_echo();
+  Client peer = client();
+  std::string together;
+  for (const char* name : {"/one", "/two", "/three"}) {
+    together += std::string("GET ") + name + " HTTP/1.1\r\nHost: h\r\n\r\n";
+  }
+  peer.send(together);
+  EXPECT_NE(peer.read_until("GET /one [] "), "");
+  EXPECT_NE(peer.read_until("GET /two [] ").find("200 OK"), std::string::npos);
+  EXPECT_NE(peer.read_until("GET /three [] ").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, ARequestThatArrivesDuringAnAnswerIsServedAfterIt) {
+  std::promise<std::shared_ptr<HttpExchange>> first;
+  std::atomic<int> requests{0};
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    if (requests++ == 0) return first.set_value(std::move(exchange));
+    HttpResponse response;
+    response.body = "second";
+    exchange->respond(std::move(response));
+  });
+  Client peer = client();
+  peer.send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\n");
+  const auto exchange = first.get_future().get();
+  peer.send("GET /2 HTTP/1.1\r\nHost: h\r\n\r\n");
+  exchange->post([exchange] {
+    HttpResponse response;
+    response.body = "first";
+    exchange->respond(std::move(response));
+  });
+  EXPECT_NE(peer.read_until("first"), "");
+  EXPECT_NE(peer.read_until("second").find("second"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, AStreamLeavesAsChunks) {
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    exchange->begin_stream({.status = 200, .content_type = "text/event-stream", .body = "", .headers = {}});
+    exchange->write("data: 1\n\n");
+    exchange->write("data: 2\n\n");
+    exchange->end();
+  });
+  Client peer = client();
+  peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(peer.read_until("0\r\n\r\n"),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
+            "Connection: keep-alive\r\n\r\n9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n");
+}
+
+TEST_F(HttpServerTest, AnOldClientGetsTheStreamWithoutChunks) {
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "", .headers = {}});
+    exchange->write("piece");
+    exchange->end();
+  });
+  Client peer = client();
+  peer.send("GET / HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(peer.read_all().ends_with("Connection: close\r\n\r\npiece"));
+}
+
+TEST_F(HttpServerTest, TheAnswerToHeadHasNoBody) {
+  start_echo();
+  Client peer = client();
+  peer.send("HEAD /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(peer.read_all().ends_with("Content-Length: 11\r\nConnection: close\r\n\r\n"));
+}
+
+TEST_F(HttpServerTest, WhatIsNoHttpIsRefusedWithAnAnswer) {
+  start_echo();
+  for (const char* junk : {"\x16\x03\x01\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n",
+                           "POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n", "GET / HTTP/3.9\r\n\r\n"}) {
+    Client peer = client();
+    peer.send(junk);
+    EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 400 Bad Request\r\n")) << junk;
+  }
+}
+
+TEST_F(HttpServerTest, LongHeadersAndBodiesAreRefused) {
+  options_.max_header_bytes = 1000;
+  options_.max_body_bytes = 100;
+  start_echo();
+  Client header = client();
+  header.send("GET / HTTP/1.1\r\nX: " + std::string(2000, 'x') + "\r\n\r\n");
+  EXPECT_TRUE(header.read_all().starts_with("HTTP/1.1 431 "));
+  Client length = client();
+  length.send("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n");
+  EXPECT_TRUE(length.read_all().starts_with("HTTP/1.1 413 "));
+  Client chunks = client();
+  chunks.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') +
+              "\r\n0\r\n\r\n");
+  EXPECT_TRUE(chunks.read_all().starts_with("HTTP/1.1 413 "));
+}
+
+TEST_F(HttpServerTest, ARequestThatDoesNotArriveInTimeIsAnswered408) {
+  options_.request_timeout = std::chrono::milliseconds(20);
+  start_echo();
+  Client peer = client();
+  peer.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
+  EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 408 "));
+}
+
+TEST_F(HttpServerTest, AnIdleConnectionIsClosed) {
+  options_.idle_timeout = std::chrono::milliseconds(20);
+  start_echo();
+  EXPECT_EQ(client().read_all(), "");
+}
+
+TEST_F(HttpServerTest, AClientThatAsksFirstIsToldToGoOn) {
+  start_echo();
+  Client peer = client();
+  peer.send("POST /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(peer.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  peer.send("hi");
+  EXPECT_NE(peer.read_until("POST /x [] hi"), "");
+}
+
+TEST_F(HttpServerTest, TheHandlerLearnsThatTheClientIsGone) {
+  std::promise<void> gone;
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->on_closed([&gone, exchange] { gone.set_value(); });
+    exchange->begin_stream(
+        {.status = 200, .content_type = "text/event-stream", .body = "data: 1\n\n", .headers = {}});
+  });
+  Client peer = client();
+  peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  peer.read_until("data: 1");
+  peer.close_now();
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
+}
+
+// Writes without end to a client that reads nothing.
+void write_until_closed(const std::shared_ptr<HttpExchange>& exchange, const std::shared_ptr<bool>& closed) {
+  if (*closed) return;
+  exchange->write(std::string(1000, 'x'));
+  exchange->post([exchange, closed] { write_until_closed(exchange, closed); });
+}
+
+TEST_F(HttpServerTest, AClientThatNeverReadsIsDropped) {
+  options_.max_unsent_bytes = 10'000;
+  std::promise<void> dropped;
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    auto closed = std::make_shared<bool>(false);
+    exchange->on_closed([&dropped, closed] {
+      *closed = true;
+      dropped.set_value();
+    });
+    exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "", .headers = {}});
+    write_until_closed(exchange, closed);
+  });
+  Client peer = client();
+  peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(dropped.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
+}
+
+TEST_F(HttpServerTest, StoppingLetsARunningAnswerEndAndClosesTheRest) {
+  std::promise<std::shared_ptr<HttpExchange>> started;
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "begin ", .headers = {}});
+    started.set_value(std::move(exchange));
+  });
+  Client idle = client();
+  Client busy = client();
+  busy.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto exchange = started.get_future().get();
+  busy.read_until("begin ");
+  server_->stop_accepting();
+  EXPECT_EQ(idle.read_all(), "");
+  exchange->post([exchange] {
+    exchange->write("end");
+    exchange->end();
+  });
+  exchange.reset();
+  EXPECT_NE(busy.read_all().find("end"), std::string::npos);
+  EXPECT_TRUE(server_->wait_until_closed(std::chrono::milliseconds(kPatienceMs)));
+}
+
+TEST_F(HttpServerTest, ATakenPortIsAClearError) {
+  start_echo();
+  options_.port = server_->port();
+  const auto second = HttpServer::start(options_, [](std::shared_ptr<HttpExchange>) {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code(), Code::kIo);
+  EXPECT_EQ(second.error().message(),
+            "cannot listen on 127.0.0.1:" + std::to_string(options_.port) + ": Address already in use");
+}
+
+TEST_F(HttpServerTest, AHostWithoutAddressIsAClearError) {
+  options_.host = "no host";
+  const auto server = HttpServer::start(options_, [](std::shared_ptr<HttpExchange>) {});
+  ASSERT_FALSE(server.ok());
+  EXPECT_EQ(server.error().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace deepinfer
