@@ -14,17 +14,19 @@ Result<Role> parse_role(const JsonRef& field) {
   if (role == "assistant") return Role::kAssistant;
   if (role == "tool") return Role::kTool;
   if (role == "latest_reminder") return Role::kLatestReminder;
-  return Error(Code::kInvalidArgument,
-               "invalid request body: {}: unknown variant `{}`, expected one of `system`, `developer`, `user`, "
-               "`assistant`, `tool`, `latest_reminder`",
-               field.path(), role);
+  return Error(
+      Code::kInvalidArgument,
+      "invalid request body: {}: unknown variant `{}`, expected one of `system`, `developer`, `user`, "
+      "`assistant`, `tool`, `latest_reminder`",
+      field.path(), role);
 }
 
 Result<std::string> parse_part(const JsonRef& part) {
   ASSIGN_OR_RETURN(const std::string type, required_string(part["type"]));
   if (type == "text") return required_string(part["text"]);
   if (type == "image_url" || type == "file") {
-    return Error(Code::kUnimplemented, "{}: this server takes text only, found a part of type `{}`", part.path(), type);
+    return Error(Code::kUnimplemented, "{}: this server takes text only, found a part of type `{}`",
+                 part.path(), type);
   }
   return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `text`",
                part["type"].path(), type);
@@ -35,7 +37,8 @@ Result<std::string> parse_content(const JsonRef& field) {
   if (field.present() && field.value()->string() != nullptr) return *field.value()->string();
   if (!field.present()) return missing_field(field);
   if (field.value()->array() == nullptr) {
-    return Error(Code::kInvalidArgument, "invalid request body: {}: content should be a string or a list", field.path());
+    return Error(Code::kInvalidArgument, "invalid request body: {}: content should be a string or a list",
+                 field.path());
   }
   ASSIGN_OR_RETURN(const auto parts, required_array(field));
   std::string text;
@@ -59,8 +62,9 @@ Result<ToolCall> parse_tool_call(const JsonRef& field) {
   ASSIGN_OR_RETURN(call.id, required_string(field["id"]));
   ASSIGN_OR_RETURN(const std::string type, string_or(field["type"], "function"));
   if (type != "function") {
-    return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `function`",
-                 field["type"].path(), type);
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected `function`", field["type"].path(),
+                 type);
   }
   if (!field["function"].present()) return missing_field(field["function"]);
   ASSIGN_OR_RETURN(call.name, required_string(field["function"]["name"]));
@@ -74,7 +78,8 @@ Status parse_assistant(const JsonRef& field, Message& message) {
     ASSIGN_OR_RETURN(const auto calls, required_array(calls_field));
     if (calls.empty()) {
       return Error(Code::kInvalidArgument,
-                   "Invalid '{}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+                   "Invalid '{}': empty array. Expected an array with minimum length 1, but got an empty "
+                   "array instead.",
                    calls_field.path());
     }
     for (const JsonRef& call : calls) {
@@ -87,7 +92,8 @@ Status parse_assistant(const JsonRef& field, Message& message) {
   } else if (message.tool_calls.empty()) {
     return Error(Code::kInvalidArgument, "Invalid assistant message: content or tool_calls must be set");
   }
-  const JsonRef reasoning = given(field["reasoning_content"]) ? field["reasoning_content"] : field["reasoning"];
+  const JsonRef reasoning =
+      given(field["reasoning_content"]) ? field["reasoning_content"] : field["reasoning"];
   if (given(reasoning)) {
     ASSIGN_OR_RETURN(message.reasoning, required_string(reasoning));
   }
@@ -124,19 +130,23 @@ Result<Message> parse_message(const JsonRef& field) {
 // Every call is answered once, directly after its message.
 Status check_results(const std::vector<Message>& messages, size_t caller) {
   constexpr std::string_view kRule =
-      "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'";
+      "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
+      "'tool_call_id'";
   std::set<std::string_view> open;
   for (const ToolCall& call : messages[caller].tool_calls) {
     if (!open.insert(call.id).second) {
-      return Error(Code::kInvalidArgument, "Duplicate value for 'tool_call_id' of {} in message[{}]", call.id, caller);
+      return Error(Code::kInvalidArgument, "Duplicate value for 'tool_call_id' of {} in message[{}]", call.id,
+                   caller);
     }
   }
   for (size_t i = caller + 1; !open.empty(); ++i) {
     if (i == messages.size() || messages[i].role != Role::kTool) {
-      return Error(Code::kInvalidArgument, "{}. (insufficient tool messages following tool_calls message)", kRule);
+      return Error(Code::kInvalidArgument, "{}. (insufficient tool messages following tool_calls message)",
+                   kRule);
     }
     if (open.erase(messages[i].tool_call_id) == 0) {
-      return Error(Code::kInvalidArgument, "{}, The following tool_call_ids did not have response messages: {}", kRule,
+      return Error(Code::kInvalidArgument,
+                   "{}, The following tool_call_ids did not have response messages: {}", kRule,
                    messages[i].tool_call_id);
     }
   }
@@ -156,7 +166,8 @@ Status check_order(const std::vector<Message>& messages) {
     }
     if (messages[i].is_prefix && i + 1 != messages.size()) {
       return Error(Code::kInvalidArgument,
-                   "Invalid completion message: prefix set true with message which is not final message or message role "
+                   "Invalid completion message: prefix set true with message which is not final message or "
+                   "message role "
                    "is not assistant");
     }
   }
@@ -168,9 +179,10 @@ Status check_order(const std::vector<Message>& messages) {
 Result<std::vector<Message>> parse_chat_messages(const JsonRef& field) {
   ASSIGN_OR_RETURN(const auto elements, required_array(field));
   if (elements.empty()) {
-    return Error(Code::kInvalidArgument,
-                 "Invalid '{}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
-                 field.path());
+    return Error(
+        Code::kInvalidArgument,
+        "Invalid '{}': empty array. Expected an array with minimum length 1, but got an empty array instead.",
+        field.path());
   }
   std::vector<Message> messages;
   for (const JsonRef& element : elements) {

@@ -18,7 +18,7 @@ struct ModelAlias {
 };
 // Names under which DeepSeek's service offers this model (recipe.md 6).
 constexpr ModelAlias kAliases[] = {
-    {"DeepSeek-V4.1-Flash", true}, {"deepseek-flash", true},    {"deepseek-v4-flash", true},
+    {"DeepSeek-V4.1-Flash", true},          {"deepseek-flash", true}, {"deepseek-v4-flash", true},
     {"deepseek-v4-flash-vision-exp", true}, {"deepseek-chat", false}, {"deepseek-reasoner", true},
 };
 
@@ -31,7 +31,8 @@ Status parse_model(const JsonRef& field, std::string_view served_model, Conversa
     conversation.thinking = alias.thinking;
     return {};
   }
-  return Error(Code::kNotFound, "The model `{}` does not exist here; this server serves `{}`.", name, served_model);
+  return Error(Code::kNotFound, "The model `{}` does not exist here; this server serves `{}`.", name,
+               served_model);
 }
 
 struct EffortName {
@@ -39,14 +40,10 @@ struct EffortName {
   std::optional<ReasoningEffort> effort;  // none: thinking off
 };
 constexpr EffortName kEfforts[] = {
-    {"none", std::nullopt},
-    {"minimal", ReasoningEffort::kLow},
-    {"low", ReasoningEffort::kLow},
-    {"medium", ReasoningEffort::kHigh},
-    {"high", ReasoningEffort::kHigh},
-    {"xhigh", ReasoningEffort::kXhigh},
-    {"ultra", ReasoningEffort::kMax},
-    {"max", ReasoningEffort::kMax},
+    {"none", std::nullopt},           {"minimal", ReasoningEffort::kLow},
+    {"low", ReasoningEffort::kLow},   {"medium", ReasoningEffort::kHigh},
+    {"high", ReasoningEffort::kHigh}, {"xhigh", ReasoningEffort::kXhigh},
+    {"ultra", ReasoningEffort::kMax}, {"max", ReasoningEffort::kMax},
 };
 
 Status parse_effort(const JsonRef& field, Conversation& conversation) {
@@ -58,10 +55,11 @@ Status parse_effort(const JsonRef& field, Conversation& conversation) {
     conversation.reasoning_effort = known.effort.value_or(ReasoningEffort::kHigh);
     return {};
   }
-  return Error(Code::kInvalidArgument,
-               "invalid request body: {}: unknown variant `{}`, expected one of `none`, `minimal`, `low`, `medium`, "
-               "`high`, `xhigh`, `ultra`, `max`",
-               field.path(), name);
+  return Error(
+      Code::kInvalidArgument,
+      "invalid request body: {}: unknown variant `{}`, expected one of `none`, `minimal`, `low`, `medium`, "
+      "`high`, `xhigh`, `ultra`, `max`",
+      field.path(), name);
 }
 
 // thinking.type wins over reasoning_effort, which wins over the model's default (recipe.md 3.2).
@@ -72,12 +70,14 @@ Status parse_thinking(const JsonRef& body, Conversation& conversation) {
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
   ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
   if (type != "enabled" && type != "adaptive" && type != "disabled") {
-    return Error(Code::kInvalidArgument,
-                 "invalid request body: {}: unknown variant `{}`, expected one of `adaptive`, `enabled`, `disabled`",
-                 field["type"].path(), type);
+    return Error(
+        Code::kInvalidArgument,
+        "invalid request body: {}: unknown variant `{}`, expected one of `adaptive`, `enabled`, `disabled`",
+        field["type"].path(), type);
   }
   conversation.thinking = type != "disabled";
-  if (given(field["budget_tokens"])) return unsupported("thinking.budget_tokens", "the length of a thought is not limited");
+  if (given(field["budget_tokens"]))
+    return unsupported("thinking.budget_tokens", "the length of a thought is not limited");
   return {};
 }
 
@@ -115,7 +115,8 @@ Status parse_max_tokens(const JsonRef& body, ChatRequest& request) {
   for (const char* name : {"max_completion_tokens", "max_tokens"}) {
     if (!given(body[name]) || request.max_tokens) continue;
     ASSIGN_OR_RETURN(const int64_t value, integer(body[name]));
-    if (value < 1 || value > kMaxTokensBound) return out_of_range(name, fmt::format("[1, {}]", kMaxTokensBound));
+    if (value < 1 || value > kMaxTokensBound)
+      return out_of_range(name, fmt::format("[1, {}]", kMaxTokensBound));
     request.max_tokens = value;
   }
   return {};
@@ -125,7 +126,8 @@ Status add_stop(const JsonRef& field, ChatRequest& request) {
   ASSIGN_OR_RETURN(std::string stop, required_string(field));
   if (stop.empty()) {
     return Error(Code::kInvalidArgument,
-                 "Invalid '{}': empty string. Expected a string with minimum length 1, but got an empty string instead.",
+                 "Invalid '{}': empty string. Expected a string with minimum length 1, but got an empty "
+                 "string instead.",
                  field.path());
   }
   request.stop_sequences.push_back(std::move(stop));
@@ -167,8 +169,9 @@ Status check_logprobs(const JsonRef& body) {
   if (given(body["top_logprobs"])) {
     ASSIGN_OR_RETURN(const int64_t top, integer(body["top_logprobs"]));
     if (!logprobs) {
-      return Error(Code::kInvalidArgument,
-                   "Invalid top_logprobs and logprobs value, logprobs must be set to true if top_logprobs is used.");
+      return Error(
+          Code::kInvalidArgument,
+          "Invalid top_logprobs and logprobs value, logprobs must be set to true if top_logprobs is used.");
     }
     if (top < 0 || top > 20) return out_of_range("top_logprobs", "[0, 20]");
   }
@@ -184,10 +187,11 @@ Status check_response_format(const JsonRef& field) {
   if (type == "json_object" || type == "json_schema" || type == "regex") {
     return unsupported("response_format", fmt::format("`{}` comes with structured output", type));
   }
-  return Error(Code::kInvalidArgument,
-               "invalid request body: {}: unknown variant `{}`, expected one of `text`, `json_object`, `json_schema`, "
-               "`regex`",
-               field["type"].path(), type);
+  return Error(
+      Code::kInvalidArgument,
+      "invalid request body: {}: unknown variant `{}`, expected one of `text`, `json_object`, `json_schema`, "
+      "`regex`",
+      field["type"].path(), type);
 }
 
 // Parameters that would change the answer and that we cannot honour are refused, not ignored.
@@ -222,7 +226,8 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   if (!json.ok()) return Error(Code::kInvalidArgument, "invalid JSON request: {}", json.error().message());
   const JsonRef body(*json);
   if (json->object() == nullptr) {
-    return Error(Code::kInvalidArgument, "invalid request body: found {}, expected object", json->kind_name());
+    return Error(Code::kInvalidArgument, "invalid request body: found {}, expected object",
+                 json->kind_name());
   }
   ChatRequest request;
   Conversation& conversation = request.conversation;
@@ -240,19 +245,21 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   return request;
 }
 
-Result<int64_t> resolve_max_tokens(const ChatRequest& request, int64_t prompt_tokens, int64_t context_tokens) {
+Result<int64_t> resolve_max_tokens(const ChatRequest& request, int64_t prompt_tokens,
+                                   int64_t context_tokens) {
   const int64_t asked = request.max_tokens.value_or(0);
   if (prompt_tokens > context_tokens || asked > context_tokens - prompt_tokens) {
     return Error(Code::kInvalidArgument,
-                 "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in the messages, "
+                 "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
+                 "the messages, "
                  "{} in the completion). Please reduce the length of the messages or completion.",
                  context_tokens, prompt_tokens + asked, prompt_tokens, asked);
   }
   if (request.max_tokens) return *request.max_tokens;
   const Conversation& conversation = request.conversation;
-  const int64_t usual = !conversation.thinking                                      ? 8192
+  const int64_t usual = !conversation.thinking                                   ? 8192
                         : conversation.reasoning_effort == ReasoningEffort::kMax ? 131072
-                                                                                    : 65536;
+                                                                                 : 65536;
   return std::max<int64_t>(1, std::min(usual, context_tokens - prompt_tokens));
 }
 

@@ -8,7 +8,8 @@ namespace deepinfer {
 namespace {
 
 Result<ChatRequest> parse(const std::string& fields) {
-  return parse_chat_request(R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + fields + "}", "m");
+  return parse_chat_request(R"({"model":"m","messages":[{"role":"user","content":"hi"}])" + fields + "}",
+                            "m");
 }
 
 std::string message_of(const Result<ChatRequest>& request) {
@@ -61,12 +62,15 @@ TEST(ChatRequest, AnUnknownModelIsNotFoundAndAliasesAreKnown) {
 TEST(ChatRequest, MessagesNameTheFaultWithItsPath) {
   EXPECT_EQ(message_of(parse(R"(,"temperature":"hot")")),
             "invalid request body: temperature: found string, expected number");
-  EXPECT_EQ(message_of(parse_chat_request(R"({"model":"m","messages":[{"role":"robot","content":""}]})", "m")),
-            "invalid request body: messages[0].role: unknown variant `robot`, expected one of `system`, `developer`, "
-            "`user`, `assistant`, `tool`, `latest_reminder`");
+  EXPECT_EQ(
+      message_of(parse_chat_request(R"({"model":"m","messages":[{"role":"robot","content":""}]})", "m")),
+      "invalid request body: messages[0].role: unknown variant `robot`, expected one of `system`, "
+      "`developer`, "
+      "`user`, `assistant`, `tool`, `latest_reminder`");
   EXPECT_EQ(message_of(parse_chat_request(R"({"model":"m","messages":["hi"]})", "m")),
             "invalid request body: messages[0]: found string, expected object");
-  EXPECT_EQ(message_of(parse_chat_request(R"({"model":"m"})", "m")), "invalid request body: missing field `messages`");
+  EXPECT_EQ(message_of(parse_chat_request(R"({"model":"m"})", "m")),
+            "invalid request body: missing field `messages`");
   EXPECT_EQ(message_of(parse_chat_request("[1]", "m")), "invalid request body: found array, expected object");
   EXPECT_EQ(parse_chat_request(R"({"model":"m","messages":[]})", "m").error().code(), Code::kInvalidArgument);
 }
@@ -108,8 +112,9 @@ TEST(ChatRequest, BrokenUtf8IsAnError) {
 }
 
 TEST(ApiError, IsTheOpenAiObject) {
-  EXPECT_EQ(to_json(to_api_error(Error(Code::kNotFound, "The model `x`"))),
-            R"({"error":{"message":"The model `x`","type":"invalid_request_error","param":null,"code":"model_not_found"}})");
+  EXPECT_EQ(
+      to_json(to_api_error(Error(Code::kNotFound, "The model `x`"))),
+      R"({"error":{"message":"The model `x`","type":"invalid_request_error","param":null,"code":"model_not_found"}})");
   EXPECT_EQ(to_api_error(Error(Code::kResourceExhausted, "full")).http_status, 429);
   EXPECT_EQ(to_api_error(Error(Code::kUnavailable, "later")).http_status, 503);
   EXPECT_EQ(to_api_error(Error(Code::kDeadlineExceeded, "late")).http_status, 504);

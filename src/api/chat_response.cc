@@ -29,7 +29,10 @@ void write_usage(JsonWriter& json, const Usage& usage) {
       .member("cached_tokens", usage.cached_tokens)
       .end_object();
   if (usage.reasoning_tokens) {
-    json.key("completion_tokens_details").begin_object().member("reasoning_tokens", *usage.reasoning_tokens).end_object();
+    json.key("completion_tokens_details")
+        .begin_object()
+        .member("reasoning_tokens", *usage.reasoning_tokens)
+        .end_object();
   }
   json.member("prompt_cache_hit_tokens", usage.cached_tokens)
       .member("prompt_cache_miss_tokens", usage.prompt_tokens - usage.cached_tokens)
@@ -64,10 +67,14 @@ void write_call_start(JsonWriter& json, int64_t index, std::string_view id, std:
 
 std::string_view finish_reason_name(AnswerEnd end) {
   switch (end) {
-    case AnswerEnd::kStop: return "stop";
-    case AnswerEnd::kToolCalls: return "tool_calls";
-    case AnswerEnd::kLength: return "length";
-    case AnswerEnd::kInterrupted: return "insufficient_system_resource";
+    case AnswerEnd::kStop:
+      return "stop";
+    case AnswerEnd::kToolCalls:
+      return "tool_calls";
+    case AnswerEnd::kLength:
+      return "length";
+    case AnswerEnd::kInterrupted:
+      return "insufficient_system_resource";
   }
   return "stop";
 }
@@ -135,7 +142,8 @@ void ChatStreamWriter::add(const OutputEvent& event, std::string& out) {
 
 void ChatStreamWriter::finish(AnswerEnd end, const Usage& usage, std::string& out) {
   const OutputEvent nothing = {OutputEvent::Kind::kContent, ""};
-  append_chunk(out, [&](JsonWriter& json) { write_text_delta(json, thinking_, nothing); }, &end, &usage);
+  append_chunk(
+      out, [&](JsonWriter& json) { write_text_delta(json, thinking_, nothing); }, &end, &usage);
   out += "data: [DONE]\n\n";
 }
 
@@ -150,13 +158,19 @@ ChatCompletion::ChatCompletion(AnswerIdentity identity, bool thinking)
 
 void ChatCompletion::add(const OutputEvent& event) {
   switch (event.kind) {
-    case OutputEvent::Kind::kReasoning: reasoning_ += event.text; return;
-    case OutputEvent::Kind::kContent: content_ += event.text; return;
+    case OutputEvent::Kind::kReasoning:
+      reasoning_ += event.text;
+      return;
+    case OutputEvent::Kind::kContent:
+      content_ += event.text;
+      return;
     case OutputEvent::Kind::kToolCall:
       tool_calls_.push_back({make_call_id(identity_.call_id_key, static_cast<int64_t>(tool_calls_.size())),
                              std::string(event.text), ""});
       return;
-    case OutputEvent::Kind::kToolArguments: tool_calls_.back().arguments += event.text; return;
+    case OutputEvent::Kind::kToolArguments:
+      tool_calls_.back().arguments += event.text;
+      return;
   }
 }
 
@@ -185,7 +199,12 @@ std::string ChatCompletion::finish(AnswerEnd end, const Usage& usage) const {
     }
     json.end_array();
   }
-  json.end_object().key("logprobs").null().member("finish_reason", finish_reason_name(end)).end_object().end_array();
+  json.end_object()
+      .key("logprobs")
+      .null()
+      .member("finish_reason", finish_reason_name(end))
+      .end_object()
+      .end_array();
   write_usage(json.key("usage"), usage);
   json.member("system_fingerprint", identity_.system_fingerprint).end_object();
   return out;

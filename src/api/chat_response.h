@@ -14,7 +14,7 @@ namespace deepinfer {
 
 // What one answer carries beside its text.
 struct AnswerIdentity {
-  std::string id;  // "chatcmpl-..."
+  std::string id;       // "chatcmpl-..."
   int64_t created = 0;  // seconds since 1970
   std::string model;
   std::string system_fingerprint;

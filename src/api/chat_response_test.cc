@@ -32,7 +32,8 @@ TEST(ChatCompletion, CallIdsAreNumberedAndDifferBetweenAnswers) {
     who.call_id_key = key;
     ChatCompletion completion(who, false);
     completion.add({OutputEvent::Kind::kToolCall, "f"});
-    return string_at(completion.finish(AnswerEnd::kToolCalls, {}), {"choices", "0", "message", "tool_calls", "0", "id"});
+    return string_at(completion.finish(AnswerEnd::kToolCalls, {}),
+                     {"choices", "0", "message", "tool_calls", "0", "id"});
   };
   EXPECT_TRUE(id_with_key(1).starts_with("call_00_"));
   EXPECT_EQ(id_with_key(1).size(), 32u);
@@ -46,19 +47,25 @@ TEST(ChatStream, TheSameCallHasOneIdInStreamAndAnswer) {
   std::string frame;
   stream.add({OutputEvent::Kind::kToolCall, "f"}, frame);
   EXPECT_EQ(string_at(frame.substr(6), {"choices", "0", "delta", "tool_calls", "0", "id"}),
-            string_at(completion.finish(AnswerEnd::kToolCalls, {}), {"choices", "0", "message", "tool_calls", "0", "id"}));
+            string_at(completion.finish(AnswerEnd::kToolCalls, {}),
+                      {"choices", "0", "message", "tool_calls", "0", "id"}));
 }
 
 TEST(ChatStream, EndsWithUsageAndDone) {
   ChatStreamWriter stream(identity(), true, false);
   std::string out;
-  stream.finish(AnswerEnd::kLength, {.prompt_tokens = 3, .cached_tokens = 0, .completion_tokens = 2, .reasoning_tokens = 1},
-                out);
+  stream.finish(AnswerEnd::kLength,
+                {.prompt_tokens = 3, .cached_tokens = 0, .completion_tokens = 2, .reasoning_tokens = 1}, out);
   EXPECT_EQ(out,
-            "data: {\"id\":\"a\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"system_fingerprint\":"
-            "\"fp\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\",\"reasoning_content\":null},\"logprobs\":null,"
-            "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5,"
-            "\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":1},"
+            "data: "
+            "{\"id\":\"a\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"system_"
+            "fingerprint\":"
+            "\"fp\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\",\"reasoning_content\":null},"
+            "\"logprobs\":null,"
+            "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_"
+            "tokens\":5,"
+            "\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_"
+            "tokens\":1},"
             "\"prompt_cache_hit_tokens\":0,\"prompt_cache_miss_tokens\":3}}\n\ndata: [DONE]\n\n");
 }
 

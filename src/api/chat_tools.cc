@@ -15,12 +15,14 @@ constexpr size_t kMaxNameBytes = 128;
 Status check_name(const JsonRef& field, std::string_view name) {
   if (name.empty()) {
     return Error(Code::kInvalidArgument,
-                 "Invalid '{}': empty string. Expected a string with minimum length 1, but got an empty string instead.",
+                 "Invalid '{}': empty string. Expected a string with minimum length 1, but got an empty "
+                 "string instead.",
                  field.path());
   }
   if (name.size() > kMaxNameBytes) {
     return Error(Code::kInvalidArgument,
-                 "Invalid '{}': string too long. Expected a string with maximum length {}, but got a string with length "
+                 "Invalid '{}': string too long. Expected a string with maximum length {}, but got a string "
+                 "with length "
                  "{} instead.",
                  field.path(), kMaxNameBytes, name.size());
   }
@@ -34,7 +36,8 @@ Status check_name(const JsonRef& field, std::string_view name) {
                field.path());
 }
 
-// The schema as received; absent means no parameters. Whether it is a valid schema matters once it is enforced.
+// The schema as received; absent means no parameters. Whether it is a valid schema matters once it is
+// enforced.
 Result<JsonValue> parse_parameters(const JsonRef& field, std::string_view tool) {
   if (!given(field)) return JsonValue(JsonValue::Object{});
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
@@ -42,17 +45,19 @@ Result<JsonValue> parse_parameters(const JsonRef& field, std::string_view tool) 
   if (type.present() && type.value()->string() != nullptr && *type.value()->string() == "object") {
     return *field.value();
   }
-  return Error(Code::kInvalidArgument,
-               "Invalid schema for function '{}': schema must be a JSON Schema of 'type: \"object\"', got 'type: {}'.",
-               tool, type.present() ? to_json(*type.value()) : "null");
+  return Error(
+      Code::kInvalidArgument,
+      "Invalid schema for function '{}': schema must be a JSON Schema of 'type: \"object\"', got 'type: {}'.",
+      tool, type.present() ? to_json(*type.value()) : "null");
 }
 
 Result<ToolDefinition> parse_tool(const JsonRef& field) {
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
   ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
   if (type != "function") {
-    return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `function`",
-                 field["type"].path(), type);
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected `function`", field["type"].path(),
+                 type);
   }
   const JsonRef function = field["function"];
   if (!function.present()) return missing_field(function);
@@ -71,14 +76,17 @@ Status choose_named(const JsonRef& field, Conversation& conversation) {
   ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
   ASSIGN_OR_RETURN(const std::string name, required_string(field["function"]["name"]));
   if (type != "function") {
-    return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `function`",
-                 field["type"].path(), type);
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected `function`", field["type"].path(),
+                 type);
   }
   if (conversation.tools.empty()) return {};
   std::erase_if(conversation.tools, [&name](const ToolDefinition& tool) { return tool.name != name; });
   if (conversation.tools.empty()) {
-    return Error(Code::kInvalidArgument,
-                 "Invalid value for 'tool_call': no function named '{}' was specified in the 'tools' parameter.", name);
+    return Error(
+        Code::kInvalidArgument,
+        "Invalid value for 'tool_call': no function named '{}' was specified in the 'tools' parameter.",
+        name);
   }
   conversation.tool_choice = ToolChoice::kRequired;
   return {};
@@ -95,7 +103,8 @@ Status parse_choice(const JsonRef& field, Conversation& conversation) {
     conversation.tool_choice = value;
     return {};
   }
-  return Error(Code::kInvalidArgument, "invalid request body: {}: expected one of `none`, `auto`, `required` or a tool",
+  return Error(Code::kInvalidArgument,
+               "invalid request body: {}: expected one of `none`, `auto`, `required` or a tool",
                field.path());
 }
 

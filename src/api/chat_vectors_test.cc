@@ -1,5 +1,5 @@
-// Replays what the official package recorded for Chat Completions on V4.1 (tests/data/recipe): requests to prompts,
-// requests to errors, token limits, and output pieces to the answer and its stream.
+// Replays what the official package recorded for Chat Completions on V4.1 (tests/data/recipe): requests to
+// prompts, requests to errors, token limits, and output pieces to the answer and its stream.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -21,7 +21,9 @@ std::vector<JsonValue> read_records(const std::string& name) {
   return records;
 }
 
-std::vector<JsonRef> elements(const JsonRef& array) { return array.array().value(); }
+std::vector<JsonRef> elements(const JsonRef& array) {
+  return array.array().value();
+}
 
 std::string request_text(const JsonRef& input) {
   if (input["request_text"].present()) return *input["request_text"].string();
@@ -123,7 +125,7 @@ TEST(ChatVectors, WrongRequestsGetTheOfficialErrors) {
     }
     ASSERT_FALSE(request.ok()) << id;
     const Error& error = request.error();
-    if (error.code() == Code::kUnimplemented) continue;  // refused before the fault was looked for
+    if (error.code() == Code::kUnimplemented) continue;         // refused before the fault was looked for
     const bool unknown_model = id == "err-unknown-model-chat";  // 404 with us
     EXPECT_EQ(error.code(), unknown_model ? Code::kNotFound : Code::kInvalidArgument) << id;
     const JsonRef expected = ref["expected"]["error"];
@@ -273,8 +275,8 @@ Answer replay(const JsonRef& input, const ChatRequest& request) {
   return answer;
 }
 
-// Records of what this endpoint does not do: JSON mode, content filters, engines that do not say how long the prompt was
-// or why they ended, and continued answers, whose first chunk differs.
+// Records of what this endpoint does not do: JSON mode, content filters, engines that do not say how long the
+// prompt was or why they ended, and continued answers, whose first chunk differs.
 bool is_outside(const JsonRef& input) {
   const JsonRef parsing = input["parsing"];
   const Result<std::string> stage = parsing["thinking_initial_stage"].string();

@@ -12,16 +12,23 @@ constexpr char kInvalidRequest[] = "invalid_request_error";
 ApiError to_api_error(const Error& error) {
   const std::string& message = error.message();
   switch (error.code()) {
-    case Code::kInvalidArgument: return {400, message, kInvalidRequest, kInvalidRequest};
-    case Code::kUnimplemented: return {400, message, kInvalidRequest, "unsupported_parameter"};
-    case Code::kNotFound: return {404, message, kInvalidRequest, "model_not_found"};
-    case Code::kResourceExhausted: return {429, message, "rate_limit_error", "rate_limit_error"};
+    case Code::kInvalidArgument:
+      return {400, message, kInvalidRequest, kInvalidRequest};
+    case Code::kUnimplemented:
+      return {400, message, kInvalidRequest, "unsupported_parameter"};
+    case Code::kNotFound:
+      return {404, message, kInvalidRequest, "model_not_found"};
+    case Code::kResourceExhausted:
+      return {429, message, "rate_limit_error", "rate_limit_error"};
     case Code::kUnavailable:
-    case Code::kCancelled: return {503, message, "server_error", "server_overloaded"};
-    case Code::kDeadlineExceeded: return {504, message, "server_error", "timeout"};
+    case Code::kCancelled:
+      return {503, message, "server_error", "server_overloaded"};
+    case Code::kDeadlineExceeded:
+      return {504, message, "server_error", "timeout"};
     case Code::kDataLoss:
     case Code::kIo:
-    case Code::kInternal: return {500, message, "internal_error", "internal_error"};
+    case Code::kInternal:
+      return {500, message, "internal_error", "internal_error"};
   }
   return {500, message, "internal_error", "internal_error"};
 }

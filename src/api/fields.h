@@ -9,7 +9,9 @@
 
 namespace deepinfer {
 
-inline bool given(const JsonRef& field) { return field.present() && !field.is_null(); }
+inline bool given(const JsonRef& field) {
+  return field.present() && !field.is_null();
+}
 
 // "invalid request body: messages[0].content: found ..., expected ...".
 inline Error invalid_body(const Error& error) {

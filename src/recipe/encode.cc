@@ -26,8 +26,8 @@ Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer) {
   }
   std::vector<TokenId> ids;
   for (const std::string_view spelling :
-       {control::kEndOfSentence, control::kBeginOfSentence, control::kSystem, control::kUser, control::kAssistant,
-        control::kLatestReminder}) {
+       {control::kEndOfSentence, control::kBeginOfSentence, control::kSystem, control::kUser,
+        control::kAssistant, control::kLatestReminder}) {
     if (const auto id = tokenizer.id_of_added(spelling)) ids.push_back(*id);
   }
   return ids;

@@ -28,7 +28,8 @@ MarkerScanner::Found MarkerScanner::next(const MarkerSet& set, bool at_start) {
   const std::string_view text = text_;
   const Marker* best = nullptr;
   size_t best_begin = 0, best_end = std::string_view::npos;
-  std::optional<std::pair<size_t, size_t>> unfinished;  // where a marker may have begun, and the newlines before it
+  std::optional<std::pair<size_t, size_t>>
+      unfinished;  // where a marker may have begun, and the newlines before it
   size_t newlines = newlines_;
   for (size_t at = scan_; at < text.size() && at < best_end; ++at) {
     if (set.may_begin(text[at])) {

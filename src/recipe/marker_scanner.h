@@ -9,10 +9,10 @@
 namespace deepinfer {
 
 struct Marker {
-  std::string text;             // not empty
-  int action = 0;               // the caller's meaning
-  bool eats_newlines = false;   // LF characters directly before it belong to it
-  bool only_at_start = false;   // matches only as the first unread text
+  std::string text;            // not empty
+  int action = 0;              // the caller's meaning
+  bool eats_newlines = false;  // LF characters directly before it belong to it
+  bool only_at_start = false;  // matches only as the first unread text
 };
 
 // Markers in order of priority, and the bytes they begin with. Immutable, thread-safe.
@@ -29,9 +29,9 @@ class MarkerSet {
   bool eats_newlines_ = false;
 };
 
-// Holds unread text. The marker that completes first wins, the earlier in the set when two complete together, so
-// what is found does not depend on how the text was cut. Each byte is looked at once, plus once for each marker that
-// it may still belong to.
+// Holds unread text. The marker that completes first wins, the earlier in the set when two complete together,
+// so what is found does not depend on how the text was cut. Each byte is looked at once, plus once for each
+// marker that it may still belong to.
 class MarkerScanner {
  public:
   void append(std::string_view piece) { text_ += piece; }
@@ -40,8 +40,9 @@ class MarkerScanner {
     std::string_view before;  // text in front of the marker, without the newlines it eats
     const Marker* marker;     // nullptr: none completed
   };
-  // Consumes up to the end of the first marker. Without one, consumes and returns what can't belong to any; the rest
-  // stays. `at_start`: nothing was read since this set came into force. The view is valid until the next call.
+  // Consumes up to the end of the first marker. Without one, consumes and returns what can't belong to any;
+  // the rest stays. `at_start`: nothing was read since this set came into force. The view is valid until the
+  // next call.
   Found next(const MarkerSet& set, bool at_start);
 
   // Everything unread; for the end of the text.

@@ -1,6 +1,7 @@
-// The output state machine (recipe.md 5.2), with these changes of 5.3: names are escaped as JSON (1), raw values that
-// are no JSON become strings (2), only a marker that opens a known block starts calls (3), a missing string attribute
-// (4), a JSON object as call body (5); and a call left open by the model is closed (5.7).
+// The output state machine (recipe.md 5.2), with these changes of 5.3: names are escaped as JSON (1), raw
+// values that are no JSON become strings (2), only a marker that opens a known block starts calls (3), a
+// missing string attribute (4), a JSON object as call body (5); and a call left open by the model is closed
+// (5.7).
 #include <map>
 
 #include "recipe/control_tokens.h"
@@ -13,9 +14,9 @@ namespace {
 enum class State {
   kReasoning,
   kText,
-  kCalls,          // between calls
+  kCalls,  // between calls
   kCallName,
-  kArguments,      // between parameters
+  kArguments,  // between parameters
   kParameterName,
   kParameterType,
   kStringValue,
@@ -43,7 +44,8 @@ enum Action {
 
 constexpr std::string_view kMarker = "<｜DSML｜";
 
-// What turns text or reasoning into calls. Old and foreign block names are accepted, with and without the space.
+// What turns text or reasoning into calls. Old and foreign block names are accepted, with and without the
+// space.
 void add_call_openers(std::vector<Marker>& markers) {
   for (const char* space : {" ", ""}) {
     for (const char* block : {"calls>", "tool_calls>", "function_calls>", "tool_use>"}) {
@@ -140,11 +142,16 @@ class OutputParser::Machine {
  private:
   void enter_start(OutputStage start) {
     switch (start) {
-      case OutputStage::kReasoning: return enter(State::kReasoning, true);
-      case OutputStage::kReasoningContinuation: return enter(State::kReasoning, false);
-      case OutputStage::kContent: return enter(State::kText, true);
-      case OutputStage::kContentContinuation: return enter(State::kText, false);
-      case OutputStage::kToolCalls: return enter(State::kCalls, false);
+      case OutputStage::kReasoning:
+        return enter(State::kReasoning, true);
+      case OutputStage::kReasoningContinuation:
+        return enter(State::kReasoning, false);
+      case OutputStage::kContent:
+        return enter(State::kText, true);
+      case OutputStage::kContentContinuation:
+        return enter(State::kText, false);
+      case OutputStage::kToolCalls:
+        return enter(State::kCalls, false);
     }
   }
 
@@ -164,36 +171,62 @@ class OutputParser::Machine {
     if (text.empty()) return;
     leading_ = false;
     switch (state_) {
-      case State::kReasoning: return sink({OutputEvent::Kind::kReasoning, text});
-      case State::kText: return sink({OutputEvent::Kind::kContent, text});
-      case State::kStringValue: return emit_arguments(escaped(text), sink);
+      case State::kReasoning:
+        return sink({OutputEvent::Kind::kReasoning, text});
+      case State::kText:
+        return sink({OutputEvent::Kind::kContent, text});
+      case State::kStringValue:
+        return emit_arguments(escaped(text), sink);
       case State::kCallName:
       case State::kArguments:  // kept for a call whose body is a JSON object
       case State::kParameterName:
-      case State::kRawValue: text_ += text; return;
+      case State::kRawValue:
+        text_ += text;
+        return;
       case State::kCalls:
       case State::kParameterType:
-      case State::kDone: return;
+      case State::kDone:
+        return;
     }
   }
 
   void act(const Marker& marker, const OutputSink& sink) {
     switch (static_cast<Action>(marker.action)) {
-      case kDropNewline: return;
-      case kStopSequence: matched_stop_ = marker.text; return enter(State::kDone);
-      case kCloseReasoning: return enter(State::kText, true);
-      case kDropMarker: return enter(State::kText, false);
-      case kOpenCalls: return enter(State::kCalls);
-      case kOpenCall: return collect(State::kCallName);
-      case kCallNamed: return open_call(sink);
-      case kNextCall: close_call(sink); return single_tool_call_ ? enter(State::kDone) : collect(State::kCallName);
-      case kCloseCall: close_call(sink); return enter(single_tool_call_ ? State::kDone : State::kCalls);
-      case kCloseCalls: return enter(State::kDone);
-      case kOpenParameter: return collect(State::kParameterName);
-      case kParameterNamed: return open_parameter(sink);
-      case kStringType: emit_arguments("\"", sink); return enter(State::kStringValue);
-      case kRawType: return collect(State::kRawValue);
-      case kCloseValue: close_value(sink); return collect(State::kArguments);
+      case kDropNewline:
+        return;
+      case kStopSequence:
+        matched_stop_ = marker.text;
+        return enter(State::kDone);
+      case kCloseReasoning:
+        return enter(State::kText, true);
+      case kDropMarker:
+        return enter(State::kText, false);
+      case kOpenCalls:
+        return enter(State::kCalls);
+      case kOpenCall:
+        return collect(State::kCallName);
+      case kCallNamed:
+        return open_call(sink);
+      case kNextCall:
+        close_call(sink);
+        return single_tool_call_ ? enter(State::kDone) : collect(State::kCallName);
+      case kCloseCall:
+        close_call(sink);
+        return enter(single_tool_call_ ? State::kDone : State::kCalls);
+      case kCloseCalls:
+        return enter(State::kDone);
+      case kOpenParameter:
+        return collect(State::kParameterName);
+      case kParameterNamed:
+        return open_parameter(sink);
+      case kStringType:
+        emit_arguments("\"", sink);
+        return enter(State::kStringValue);
+      case kRawType:
+        return collect(State::kRawValue);
+      case kCloseValue:
+        close_value(sink);
+        return collect(State::kArguments);
     }
   }
 
@@ -265,8 +298,8 @@ class OutputParser::Machine {
   const bool single_tool_call_;
   MarkerScanner scanner_;
   State state_ = State::kText;
-  bool leading_ = false;         // nothing was read since the state began, and its leading newlines are dropped
-  std::string text_;             // collected name, raw value or call body
+  bool leading_ = false;  // nothing was read since the state began, and its leading newlines are dropped
+  std::string text_;      // collected name, raw value or call body
   std::string scratch_;
   bool call_open_ = false;
   bool has_parameters_ = false;  // of the open call
@@ -278,11 +311,23 @@ OutputParser::OutputParser(OutputOptions options) : machine_(std::make_unique<Ma
 OutputParser::~OutputParser() = default;
 OutputParser::OutputParser(OutputParser&&) noexcept = default;
 
-void OutputParser::push(std::string_view piece, const OutputSink& sink) { machine_->push(piece, sink); }
-void OutputParser::finish(OutputEnd end, const OutputSink& sink) { machine_->finish(end, sink); }
-bool OutputParser::in_reasoning() const { return machine_->in_reasoning(); }
-int64_t OutputParser::num_tool_calls() const { return machine_->num_tool_calls(); }
-bool OutputParser::done() const { return machine_->done(); }
-std::optional<std::string> OutputParser::matched_stop_sequence() const { return machine_->matched_stop_sequence(); }
+void OutputParser::push(std::string_view piece, const OutputSink& sink) {
+  machine_->push(piece, sink);
+}
+void OutputParser::finish(OutputEnd end, const OutputSink& sink) {
+  machine_->finish(end, sink);
+}
+bool OutputParser::in_reasoning() const {
+  return machine_->in_reasoning();
+}
+int64_t OutputParser::num_tool_calls() const {
+  return machine_->num_tool_calls();
+}
+bool OutputParser::done() const {
+  return machine_->done();
+}
+std::optional<std::string> OutputParser::matched_stop_sequence() const {
+  return machine_->matched_stop_sequence();
+}
 
 }  // namespace deepinfer

@@ -20,7 +20,8 @@ ParsedOutput parse(const OutputOptions& options, const std::string& text, Output
 }
 
 std::string call_block(const std::string& inner) {
-  return "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n" + inner + "\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
+  return "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n" + inner +
+         "\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
 }
 
 std::string arguments_of(const ParsedOutput& parsed) {
@@ -28,8 +29,8 @@ std::string arguments_of(const ParsedOutput& parsed) {
 }
 
 TEST(OutputParser, NewlinesAroundTheEndOfReasoningBelongToNeitherPart) {
-  const ParsedOutput parsed = parse(options_from(OutputStage::kReasoning, false),
-                                    "\n\nfirst\n\n</think>\n\nsecond\n");
+  const ParsedOutput parsed =
+      parse(options_from(OutputStage::kReasoning, false), "\n\nfirst\n\n</think>\n\nsecond\n");
   EXPECT_EQ(parsed.reasoning, "first");
   EXPECT_EQ(parsed.content, "second\n");
 }
@@ -93,23 +94,26 @@ TEST(OutputParser, CallsAreFoundInsideUnclosedReasoning) {
 }
 
 TEST(OutputParser, StringValuesAreEscapedAndRawValuesKept) {
-  const ParsedOutput parsed = parse(
-      kWithTools, call_block("<｜DSML｜ parameter name=\"a b\" string=\"true\">x \"y\"\n</｜DSML｜ parameter>\n"
-                             "<｜DSML｜ parameter name=\"n\" string=\"false\">[1, 2]</｜DSML｜ parameter>"));
+  const ParsedOutput parsed =
+      parse(kWithTools,
+            call_block("<｜DSML｜ parameter name=\"a b\" string=\"true\">x \"y\"\n</｜DSML｜ parameter>\n"
+                       "<｜DSML｜ parameter name=\"n\" string=\"false\">[1, 2]</｜DSML｜ parameter>"));
   EXPECT_EQ(arguments_of(parsed), R"({"a b": "x \"y\"\n", "n": [1, 2]})");
 }
 
 TEST(OutputParser, ARawValueThatIsNoJsonBecomesAString) {
-  const ParsedOutput parsed =
-      parse(kWithTools, call_block("<｜DSML｜ parameter name=\"n\" string=\"false\">two</｜DSML｜ parameter>"));
+  const ParsedOutput parsed = parse(
+      kWithTools, call_block("<｜DSML｜ parameter name=\"n\" string=\"false\">two</｜DSML｜ parameter>"));
   EXPECT_EQ(arguments_of(parsed), R"({"n": "two"})");
 }
 
 TEST(OutputParser, AMissingStringAttributeMeansJsonIfItParses) {
-  EXPECT_EQ(arguments_of(parse(kWithTools, call_block("<｜DSML｜ parameter name=\"a\">7</｜DSML｜ parameter>"))),
-            R"({"a": 7})");
-  EXPECT_EQ(arguments_of(parse(kWithTools, call_block("<｜DSML｜ parameter name=\"a\">B</｜DSML｜ parameter>"))),
-            R"({"a": "B"})");
+  EXPECT_EQ(
+      arguments_of(parse(kWithTools, call_block("<｜DSML｜ parameter name=\"a\">7</｜DSML｜ parameter>"))),
+      R"({"a": 7})");
+  EXPECT_EQ(
+      arguments_of(parse(kWithTools, call_block("<｜DSML｜ parameter name=\"a\">B</｜DSML｜ parameter>"))),
+      R"({"a": "B"})");
 }
 
 TEST(OutputParser, AJsonObjectAsCallBodyBecomesTheArguments) {
@@ -118,7 +122,8 @@ TEST(OutputParser, AJsonObjectAsCallBodyBecomesTheArguments) {
 
 TEST(OutputParser, ParameterNamesAreEscaped) {
   EXPECT_EQ(arguments_of(parse(
-                kWithTools, call_block("<｜DSML｜ parameter name=\"pa\\th\" string=\"true\">v</｜DSML｜ parameter>"))),
+                kWithTools,
+                call_block("<｜DSML｜ parameter name=\"pa\\th\" string=\"true\">v</｜DSML｜ parameter>"))),
             R"({"pa\\th": "v"})");
 }
 

@@ -24,15 +24,24 @@ struct ParsedOutput {
 
   void add(const OutputEvent& event) {
     switch (event.kind) {
-      case OutputEvent::Kind::kReasoning: reasoning += event.text; return;
-      case OutputEvent::Kind::kContent: content += event.text; return;
-      case OutputEvent::Kind::kToolCall: calls.push_back({std::string(event.text), ""}); return;
-      case OutputEvent::Kind::kToolArguments: calls.back().arguments += event.text; return;
+      case OutputEvent::Kind::kReasoning:
+        reasoning += event.text;
+        return;
+      case OutputEvent::Kind::kContent:
+        content += event.text;
+        return;
+      case OutputEvent::Kind::kToolCall:
+        calls.push_back({std::string(event.text), ""});
+        return;
+      case OutputEvent::Kind::kToolArguments:
+        calls.back().arguments += event.text;
+        return;
     }
   }
 };
 
-// Records of tests/data/recipe/chat_stream.jsonl where we do better, with what is better. All else must be equal.
+// Records of tests/data/recipe/chat_stream.jsonl where we do better, with what is better. All else must be
+// equal.
 inline const std::map<std::string_view, std::string_view> kKnownOutputDifferences = {
     {"stream-call-pname-space-chat-whole", "parameter names may hold spaces"},
     {"stream-call-pname-escape-chat-whole", "parameter names are escaped as JSON"},
@@ -50,7 +59,8 @@ inline std::ostream& operator<<(std::ostream& out, const ParsedOutput& parsed) {
   return out;
 }
 
-inline ParsedOutput parse_output(const OutputOptions& options, const std::vector<std::string>& pieces, OutputEnd end) {
+inline ParsedOutput parse_output(const OutputOptions& options, const std::vector<std::string>& pieces,
+                                 OutputEnd end) {
   ParsedOutput parsed;
   const OutputSink sink = [&parsed](const OutputEvent& event) { parsed.add(event); };
   OutputParser parser(options);

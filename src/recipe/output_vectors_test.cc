@@ -1,5 +1,5 @@
-// Replays the recorded streams of the official package (tests/data/recipe/chat_stream.jsonl) through OutputParser: as
-// they were cut, whole, cut at every place and character by character.
+// Replays the recorded streams of the official package (tests/data/recipe/chat_stream.jsonl) through
+// OutputParser: as they were cut, whole, cut at every place and character by character.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,7 +17,9 @@ struct Record {
   ParsedOutput expected;
 };
 
-std::vector<JsonRef> elements(const JsonRef& array) { return array.array().value(); }
+std::vector<JsonRef> elements(const JsonRef& array) {
+  return array.array().value();
+}
 
 OutputStage stage_of(const JsonRef& parsing) {
   if (*parsing["starts_in_tool_calls"].boolean()) return OutputStage::kToolCalls;
@@ -45,7 +47,8 @@ Record read_record(const JsonRef& json) {
 
   const JsonRef message = json["expected"]["complete"]["choices"][0]["message"];
   record.expected.content = *message["content"].string();
-  if (message["reasoning_content"].present()) record.expected.reasoning = *message["reasoning_content"].string();
+  if (message["reasoning_content"].present())
+    record.expected.reasoning = *message["reasoning_content"].string();
   if (message["tool_calls"].present()) {
     for (const JsonRef& call : elements(message["tool_calls"])) {
       record.expected.calls.push_back(

@@ -19,7 +19,8 @@ class PromptBuilder {
     prompt_.control_ranges.push_back({begin, prompt_.text.size()});
   }
 
-  // Text of our own in which <think>, </think> and ｜DSML｜ are control tokens; nothing a client wrote may stand in it.
+  // Text of our own in which <think>, </think> and ｜DSML｜ are control tokens; nothing a client wrote may
+  // stand in it.
   void template_text(std::string_view ours);
 
   RenderedPrompt take(OutputStage stage) {

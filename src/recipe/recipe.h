@@ -1,5 +1,6 @@
-// The prompt language of DeepSeek-V4.1: a conversation becomes one prompt, and the model's output becomes reasoning,
-// content and tool calls again. Knows no wire format; each API converts to and from the types here.
+// The prompt language of DeepSeek-V4.1: a conversation becomes one prompt, and the model's output becomes
+// reasoning, content and tool calls again. Knows no wire format; each API converts to and from the types
+// here.
 //
 // Follows the profile `recipe` of the specification (recipe.md 2-5 with its amendments).
 #pragma once
@@ -81,12 +82,13 @@ struct RenderedPrompt {
 
 RenderedPrompt render(const Conversation& conversation);
 
-// Control ranges become their token, plain text is encoded with control spellings as ordinary characters, so nothing
-// that a client typed turns into a control token. kNotFound names a control token that the tokenizer lacks.
+// Control ranges become their token, plain text is encoded with control spellings as ordinary characters, so
+// nothing that a client typed turns into a control token. kNotFound names a control token that the tokenizer
+// lacks.
 Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenizer& tokenizer);
 
-// Tokens that end an answer: end of sentence, and the tokens that open another turn. Those the tokenizer lacks are left
-// out. kNotFound when it has no end of sentence.
+// Tokens that end an answer: end of sentence, and the tokens that open another turn. Those the tokenizer
+// lacks are left out. kNotFound when it has no end of sentence.
 Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer);
 
 // ---- The output (recipe.md 5) ----
@@ -101,15 +103,17 @@ struct OutputOptions {
 struct OutputEvent {
   enum class Kind { kReasoning, kContent, kToolCall, kToolArguments };
   Kind kind;
-  std::string_view text;  // a piece of text; kToolCall: the name of the call that starts. Valid during the callback.
+  std::string_view
+      text;  // a piece of text; kToolCall: the name of the call that starts. Valid during the callback.
 };
 using OutputSink = std::function<void(const OutputEvent&)>;
 
 // Why the model stopped, as the engine saw it.
 enum class OutputEnd { kStop, kLength };
 
-// Splits output text into events. Concatenated events do not depend on how the text was cut into pieces, and no text is
-// held back except what may still become a marker or a stop sequence. Owned by one request; not thread-safe.
+// Splits output text into events. Concatenated events do not depend on how the text was cut into pieces, and
+// no text is held back except what may still become a marker or a stop sequence. Owned by one request; not
+// thread-safe.
 class OutputParser {
  public:
   explicit OutputParser(OutputOptions options);
@@ -117,8 +121,8 @@ class OutputParser {
   OutputParser(OutputParser&&) noexcept;
 
   void push(std::string_view piece, const OutputSink& sink);
-  // Releases held text. kStop also closes the arguments of a call that was left open, so that they are valid JSON;
-  // kLength leaves them cut. Call once, at the end.
+  // Releases held text. kStop also closes the arguments of a call that was left open, so that they are valid
+  // JSON; kLength leaves them cut. Call once, at the end.
   void finish(OutputEnd end, const OutputSink& sink);
 
   bool in_reasoning() const;

@@ -1,4 +1,5 @@
-// Conversation to prompt: normalise the messages, then emit them turn by turn (recipe.md 3.3, amendments A1-A8).
+// Conversation to prompt: normalise the messages, then emit them turn by turn (recipe.md 3.3, amendments
+// A1-A8).
 #include <algorithm>
 #include <map>
 
@@ -10,20 +11,26 @@ namespace {
 
 std::string_view effort_number(ReasoningEffort effort) {
   switch (effort) {
-    case ReasoningEffort::kLow: return "50";
+    case ReasoningEffort::kLow:
+      return "50";
     case ReasoningEffort::kHigh:
-    case ReasoningEffort::kXhigh: return "75";
-    case ReasoningEffort::kMax: return "100";
+    case ReasoningEffort::kXhigh:
+      return "75";
+    case ReasoningEffort::kMax:
+      return "100";
   }
   return "75";
 }
 
 std::string effort_line(ReasoningEffort effort) {
-  return fmt::format("Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
-                     effort_number(effort));
+  return fmt::format(
+      "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
+      effort_number(effort));
 }
 
-bool is_user_turn(const Message& message) { return message.role == Role::kUser || message.role == Role::kTool; }
+bool is_user_turn(const Message& message) {
+  return message.role == Role::kUser || message.role == Role::kTool;
+}
 
 // Steps A1 and A2: an empty system message after the start vanishes, adjacent user messages become one.
 std::vector<Message> merged(const std::vector<Message>& messages) {
@@ -40,7 +47,8 @@ std::vector<Message> merged(const std::vector<Message>& messages) {
 }
 
 // Step A3: the tool messages in [begin, end) take the order of the calls they answer; unknown ids come first.
-void order_results(std::vector<Message>& messages, size_t begin, size_t end, const std::vector<ToolCall>& calls) {
+void order_results(std::vector<Message>& messages, size_t begin, size_t end,
+                   const std::vector<ToolCall>& calls) {
   std::map<std::string_view, size_t> rank;
   for (size_t i = 0; i < calls.size(); ++i) rank.emplace(calls[i].id, i);
   std::vector<Message> results;

@@ -39,7 +39,8 @@ TEST(Render, ThinkingPutsTheEffortLineInASystemTurn) {
   conversation.reasoning_effort = ReasoningEffort::kLow;
   const RenderedPrompt prompt = render(conversation);
   EXPECT_EQ(prompt.text,
-            "<｜begin▁of▁sentence｜><｜System｜>Reasoning Effort: 50 (range 1-100, the higher the value, the more thorough "
+            "<｜begin▁of▁sentence｜><｜System｜>Reasoning Effort: 50 (range 1-100, the higher the value, the "
+            "more thorough "
             "the reasoning)\n\n<｜User｜>Hi<｜Assistant｜><think>");
   EXPECT_EQ(prompt.output_stage, OutputStage::kReasoning);
 }

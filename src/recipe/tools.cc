@@ -7,7 +7,8 @@
 namespace deepinfer {
 namespace {
 
-// Protocol text that the model was trained on; it must stay byte-exact. The schemas stand between the two parts.
+// Protocol text that the model was trained on; it must stay byte-exact. The schemas stand between the two
+// parts.
 constexpr std::string_view kToolsBlockHead = R"(## Tools
 
 You have access to a set of tools to help answer the user's question. You can invoke tools by writing a "<｜DSML｜ calls>" block like the following:
@@ -91,7 +92,9 @@ void append_tool_calls(PromptBuilder& prompt, const std::vector<ToolCall>& calls
   prompt.template_text("</｜DSML｜ calls>");
 }
 
-void append_forced_calls_opener(PromptBuilder& prompt) { prompt.template_text("\n\n<｜DSML｜ calls>\n"); }
+void append_forced_calls_opener(PromptBuilder& prompt) {
+  prompt.template_text("\n\n<｜DSML｜ calls>\n");
+}
 
 void PromptBuilder::template_text(std::string_view ours) {
   while (!ours.empty()) {
