@@ -21,12 +21,14 @@ int64_t pair_group_of(const KvLayout& layout, int64_t group) {
 }
 
 // Fills ws.latents and ws.latent_rows; returns the number of latents.
-int64_t pool_pairs(ForwardPass& pass, const CompressorWeights& weights, int64_t pair_group) {
+int64_t pool_pairs(ForwardPass& pass, const CompressorWeights& weights, int64_t pair_group, int64_t layer) {
   Workspace& ws = pass.ws;
   const int64_t dim = pass.config.head_dim;
   const ActivationRows x = pass.widen(ws.x.data(), pass.num_rows(), pass.config.hidden_size);
   pass.ops.linear(pass.kernel, weights.wkv.view(), x, {.f32 = ws.pair_values.data(), .stride = dim});
   pass.ops.linear(pass.kernel, weights.wgate->view(), x, {.f32 = ws.pair_gates.data(), .stride = dim});
+  pass.observe("compressor_value", layer, ws.pair_values.data(), pass.num_rows() * dim);
+  pass.observe("compressor_gate", layer, ws.pair_gates.data(), pass.num_rows() * dim);
   int64_t count = 0;
   for (int64_t i = 0; i < pass.num_rows(); ++i) {
     const Row& row = pass.rows[i];
@@ -54,7 +56,7 @@ void compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPl
   Workspace& ws = pass.ws;
   const ModelConfig& config = pass.config;
   const int64_t dim = config.head_dim, index_dim = config.index_head_dim, group = *plan.kv_source;
-  const int64_t count = plan.ratio == 2 ? pool_pairs(pass, weights, pair_group_of(pass.layout, group))
+  const int64_t count = plan.ratio == 2 ? pool_pairs(pass, weights, pair_group_of(pass.layout, group), layer)
                                         : project_latents(pass, weights);
   if (count == 0) return;
   pass.rms_norm(ws.latents.data(), weights.norm, count, ws.latents.data());

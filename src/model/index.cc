@@ -65,6 +65,7 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
   const std::span top(ws.topk.data() + i * config.index_topk, static_cast<size_t>(config.index_topk));
   if (visible <= config.index_topk) {  // everything is taken, scores do not matter, and every block is a candidate
     take_all(top, visible);
+    ws.candidate_count[i] = 0;
     return visible;
   }
 
@@ -105,6 +106,16 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
   return config.index_topk;
 }
 
+// The lists of all rows, each padded to `width` with -1.
+void observe_lists(ForwardPass& pass, std::string_view name, int64_t layer, const int32_t* lists, const int32_t* counts,
+                   int64_t width) {
+  std::vector<int64_t> padded(static_cast<size_t>(pass.num_rows() * width), -1);
+  for (int64_t i = 0; i < pass.num_rows(); ++i) {
+    std::copy_n(lists + i * width, counts[i], padded.begin() + i * width);
+  }
+  pass.observer->indices(name, layer, padded);
+}
+
 }  // namespace
 
 void select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPlan& plan, int64_t layer) {
@@ -120,12 +131,11 @@ void select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPl
     }
   });
   if (pass.observer == nullptr) return;
-  std::vector<int64_t> top(static_cast<size_t>(pass.num_rows() * pass.config.index_topk), -1);
-  for (int64_t i = 0; i < pass.num_rows(); ++i) {
-    const int64_t offset = i * pass.config.index_topk;
-    std::copy_n(ws.topk.data() + offset, ws.topk_count[i], top.begin() + offset);
+  observe_lists(pass, "topk", layer, ws.topk.data(), ws.topk_count.data(), pass.config.index_topk);
+  if (plan.picks_candidates) {
+    observe_lists(pass, "candidates", layer, ws.candidates.data(), ws.candidate_count.data(),
+                  pass.config.candidate_topk_blocks);
   }
-  pass.observer->indices("topk", layer, top);
 }
 
 }  // namespace deepinfer

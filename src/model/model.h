@@ -60,10 +60,12 @@ class ForwardObserver {
   virtual ~ForwardObserver() = default;
   // Input of a layer before Engram: h [rows][4][hidden], fold weights pre [rows][4]. May be overwritten.
   virtual void layer_input(int64_t /*layer*/, std::span<Bf16> /*h*/, std::span<float> /*pre*/) {}
-  // Named results: attn_in, attn_out, ffn_in, ffn_out, engram_out, h_out (BF16), pre_out, route_w (F32), ...
+  // Named results: attn_in, attn_out, ffn_in, ffn_out, engram_out, h_out, main_hidden (BF16; the last at layer
+  // num_hidden_layers), pre_out, route_w, compressor_value, compressor_gate (F32; the pair inputs of ratio-2 sources).
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const Bf16> /*rows*/) {}
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const float> /*rows*/) {}
-  // route_idx [rows][experts], engram_rows [rows][columns], topk [rows][index_topk] (-1 = unused).
+  // route_idx [rows][experts], engram_rows [rows][columns], topk [rows][index_topk] (-1 = unused), candidates
+  // [rows][candidate_topk_blocks] (-1 = unused; a row with at most index_topk visible rows has none of its own).
   virtual void indices(std::string_view /*name*/, int64_t /*layer*/, std::span<const int64_t> /*rows*/) {}
 };
 
