@@ -37,6 +37,7 @@ constexpr size_t kReadAheadBytes = 64 << 10;  // of the next request, while one 
 constexpr size_t kReadBytes = 4 << 10;        // at a time, so that an idle connection stays small
 constexpr std::chrono::milliseconds kAcceptRetry{100};
 constexpr std::chrono::seconds kLingerTime{2};
+constexpr std::chrono::seconds kCloseTime{5};
 
 class Connection;
 
@@ -98,6 +99,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     asio::post(socket_.get_executor(), [self = shared_from_this()] {
       if (!self->answering_) self->close();
     });
+  }
+  void close_now() {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
   }
   tcp::socket::executor_type executor() { return socket_.get_executor(); }
 
@@ -196,6 +200,7 @@ void Connection::on_read_timeout() {
 }
 
 void Connection::read_head() {
+  if (server_.draining) return close();
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(server_.options.max_header_bytes));
   parser_->body_limit(server_.options.max_body_bytes);
@@ -390,7 +395,11 @@ class AsioHttpServer : public HttpServer {
     state_.handler = std::move(handler);
   }
 
+  // Closing tells every handler, so that nothing outside holds a connection when the sockets' context goes.
   ~AsioHttpServer() override {
+    stop_accepting();
+    for (const auto& connection : connections()) connection->close_now();
+    if (!wait_until_closed(kCloseTime)) log::error("connections are still held while the server ends");
     io_.stop();
     threads_.clear();  // joins
   }
@@ -424,15 +433,7 @@ class AsioHttpServer : public HttpServer {
       error_code ignored;
       acceptor_.close(ignored);
     });
-    // Held outside the lock: the last reference may be ours, and the destructor takes the lock.
-    std::vector<std::shared_ptr<Connection>> alive;
-    {
-      const std::lock_guard lock(state_.mu);
-      for (Connection* connection : state_.connections) {
-        if (auto held = connection->weak_from_this().lock()) alive.push_back(std::move(held));
-      }
-    }
-    for (const auto& connection : alive) connection->close_if_idle();
+    for (const auto& connection : connections()) connection->close_if_idle();
   }
 
   bool wait_until_closed(std::chrono::milliseconds timeout) override {
@@ -441,6 +442,16 @@ class AsioHttpServer : public HttpServer {
   }
 
  private:
+  // Held outside the lock: the last reference may be ours, and the destructor takes the lock.
+  std::vector<std::shared_ptr<Connection>> connections() {
+    std::vector<std::shared_ptr<Connection>> alive;
+    const std::lock_guard lock(state_.mu);
+    for (Connection* connection : state_.connections) {
+      if (auto held = connection->weak_from_this().lock()) alive.push_back(std::move(held));
+    }
+    return alive;
+  }
+
   void accept() {
     acceptor_.async_accept(asio::make_strand(io_), [this](error_code ec, tcp::socket socket) {
       if (!acceptor_.is_open() || state_.draining) return;

@@ -77,7 +77,9 @@ class HttpServer {
 
   // Listens and serves at once. kIo: the address can't be bound; kInvalidArgument: the host has no address.
   static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, Handler handler);
-  virtual ~HttpServer() = default;  // closes what is open and joins the workers
+  // Closes what is open, which calls on_closed of every running exchange, and joins the workers. No exchange
+  // may be held after that.
+  virtual ~HttpServer() = default;
 
   virtual uint16_t port() const = 0;
   // No new connections; idle ones close now, the others after their answer.

@@ -1,72 +1,13 @@
-// The server over real loopback sockets; the client below speaks bytes.
-#include <arpa/inet.h>
+// The server over real loopback sockets.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <future>
 
 #include "net/http_server.h"
+#include "net/test_client.h"
 
 namespace deepinfer {
 namespace {
-
-constexpr int kPatienceMs = 20'000;  // for what must come; never waited for in full when all is well
-
-class Client {
- public:
-  explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~Client() { close_now(); }
-
-  void send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return;
-      bytes.remove_prefix(static_cast<size_t>(sent));
-    }
-  }
-  // Reads until `mark` has come; what came, with the mark at the end or short of it when the peer closed.
-  std::string read_until(std::string_view mark) {
-    while (received_.find(mark) == std::string::npos && receive()) {
-    }
-    const size_t at = received_.find(mark);
-    const size_t end = at == std::string::npos ? received_.size() : at + mark.size();
-    std::string text = received_.substr(0, end);
-    received_.erase(0, end);
-    return text;
-  }
-  std::string read_all() {
-    while (receive()) {
-    }
-    return std::exchange(received_, "");
-  }
-  void close_now() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  bool receive() {
-    pollfd waiting = {fd_, POLLIN, 0};
-    if (poll(&waiting, 1, kPatienceMs) <= 0) return false;
-    char bytes[4096];
-    const ssize_t size = recv(fd_, bytes, sizeof(bytes), 0);
-    if (size <= 0) return false;
-    received_.append(bytes, static_cast<size_t>(size));
-    return true;
-  }
-
-  int fd_;
-  std::string received_;
-};
 
 class HttpServerTest : public testing::Test {
  protected:
@@ -92,7 +33,7 @@ class HttpServerTest : public testing::Test {
       exchange->respond(std::move(response));
     });
   }
-  Client client() { return Client(server_->port()); }
+  TestClient client() { return TestClient(server_->port()); }
 
   HttpServerOptions options_;
   std::unique_ptr<HttpServer> server_;
@@ -100,7 +41,7 @@ class HttpServerTest : public testing::Test {
 
 TEST_F(HttpServerTest, AnswersARequestWithItsParts) {
   start_echo();
-  Client peer = client();
+  TestClient peer = client();
   peer.send("POST /a/b?x=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
   EXPECT_EQ(peer.read_until("hello"),
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 21\r\nConnection: "
@@ -110,7 +51,7 @@ TEST_F(HttpServerTest, AnswersARequestWithItsParts) {
 
 TEST_F(HttpServerTest, AConnectionServesRequestsInOrderWhenTheyArriveTogether) {
   start_echo();
-  Client peer = client();
+  TestClient peer = client();
   std::string together;
   for (const char* name : {"/one", "/two", "/three"}) {
     together += std::string("GET ") + name + " HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -130,7 +71,7 @@ TEST_F(HttpServerTest, ARequestThatArrivesDuringAnAnswerIsServedAfterIt) {
     response.body = "second";
     exchange->respond(std::move(response));
   });
-  Client peer = client();
+  TestClient peer = client();
   peer.send("GET /1 HTTP/1.1\r\nHost: h\r\n\r\n");
   const auto exchange = first.get_future().get();
   peer.send("GET /2 HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -150,7 +91,7 @@ TEST_F(HttpServerTest, AStreamLeavesAsChunks) {
     exchange->write("data: 2\n\n");
     exchange->end();
   });
-  Client peer = client();
+  TestClient peer = client();
   peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(peer.read_until("0\r\n\r\n"),
             "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
@@ -163,14 +104,14 @@ TEST_F(HttpServerTest, AnOldClientGetsTheStreamWithoutChunks) {
     exchange->write("piece");
     exchange->end();
   });
-  Client peer = client();
+  TestClient peer = client();
   peer.send("GET / HTTP/1.0\r\n\r\n");
   EXPECT_TRUE(peer.read_all().ends_with("Connection: close\r\n\r\npiece"));
 }
 
 TEST_F(HttpServerTest, TheAnswerToHeadHasNoBody) {
   start_echo();
-  Client peer = client();
+  TestClient peer = client();
   peer.send("HEAD /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
   EXPECT_TRUE(peer.read_all().ends_with("Content-Length: 11\r\nConnection: close\r\n\r\n"));
 }
@@ -179,7 +120,7 @@ TEST_F(HttpServerTest, WhatIsNoHttpIsRefusedWithAnAnswer) {
   start_echo();
   for (const char* junk : {"\x16\x03\x01\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n",
                            "POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n", "GET / HTTP/3.9\r\n\r\n"}) {
-    Client peer = client();
+    TestClient peer = client();
     peer.send(junk);
     EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 400 Bad Request\r\n")) << junk;
   }
@@ -189,13 +130,13 @@ TEST_F(HttpServerTest, LongHeadersAndBodiesAreRefused) {
   options_.max_header_bytes = 1000;
   options_.max_body_bytes = 100;
   start_echo();
-  Client header = client();
+  TestClient header = client();
   header.send("GET / HTTP/1.1\r\nX: " + std::string(2000, 'x') + "\r\n\r\n");
   EXPECT_TRUE(header.read_all().starts_with("HTTP/1.1 431 "));
-  Client length = client();
+  TestClient length = client();
   length.send("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n");
   EXPECT_TRUE(length.read_all().starts_with("HTTP/1.1 413 "));
-  Client chunks = client();
+  TestClient chunks = client();
   chunks.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') +
               "\r\n0\r\n\r\n");
   EXPECT_TRUE(chunks.read_all().starts_with("HTTP/1.1 413 "));
@@ -204,7 +145,7 @@ TEST_F(HttpServerTest, LongHeadersAndBodiesAreRefused) {
 TEST_F(HttpServerTest, ARequestThatDoesNotArriveInTimeIsAnswered408) {
   options_.request_timeout = std::chrono::milliseconds(20);
   start_echo();
-  Client peer = client();
+  TestClient peer = client();
   peer.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 408 "));
 }
@@ -217,7 +158,7 @@ TEST_F(HttpServerTest, AnIdleConnectionIsClosed) {
 
 TEST_F(HttpServerTest, AClientThatAsksFirstIsToldToGoOn) {
   start_echo();
-  Client peer = client();
+  TestClient peer = client();
   peer.send("POST /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_EQ(peer.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   peer.send("hi");
@@ -231,7 +172,7 @@ TEST_F(HttpServerTest, TheHandlerLearnsThatTheClientIsGone) {
     exchange->begin_stream(
         {.status = 200, .content_type = "text/event-stream", .body = "data: 1\n\n", .headers = {}});
   });
-  Client peer = client();
+  TestClient peer = client();
   peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
   peer.read_until("data: 1");
   peer.close_now();
@@ -257,7 +198,7 @@ TEST_F(HttpServerTest, AClientThatNeverReadsIsDropped) {
     exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "", .headers = {}});
     write_until_closed(exchange, closed);
   });
-  Client peer = client();
+  TestClient peer = client();
   peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(dropped.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
 }
@@ -268,8 +209,8 @@ TEST_F(HttpServerTest, StoppingLetsARunningAnswerEndAndClosesTheRest) {
     exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "begin ", .headers = {}});
     started.set_value(std::move(exchange));
   });
-  Client idle = client();
-  Client busy = client();
+  TestClient idle = client();
+  TestClient busy = client();
   busy.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
   auto exchange = started.get_future().get();
   busy.read_until("begin ");

@@ -1,0 +1,49 @@
+// The service: HTTP routes to the engine and back. Chat Completions, the model list, health, and a page to
+// try them.
+//
+// A request is parsed, rendered, encoded and later decoded and formatted on the HTTP worker threads; the
+// engine thread only hands over token ids.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "gateway/token_source.h"
+#include "net/http_server.h"
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer {
+
+struct GatewayOptions {
+  HttpServerOptions http;  // error_response is set by the gateway
+  std::string served_model_name;
+  std::string system_fingerprint;
+};
+
+// Borrowed; all outlive the gateway.
+struct GatewayParts {
+  TokenSource& tokens;
+  const Tokenizer& tokenizer;
+  const Clock& clock;
+  std::function<uint64_t()> random;  // seeds and ids; thread-safe
+};
+
+// Thread-safe.
+class Gateway {
+ public:
+  // Listens and serves at once. kNotFound: the tokenizer lacks a control token that every prompt needs.
+  static Result<std::unique_ptr<Gateway>> start(GatewayOptions options, GatewayParts parts);
+  virtual ~Gateway() = default;  // stops without grace
+
+  virtual uint16_t port() const = 0;
+  // Takes no new requests, ends running answers where they are (finish_reason "insufficient_system_resource")
+  // and waits until every connection is closed. False: some were left at the deadline.
+  virtual bool stop(std::chrono::milliseconds timeout) = 0;
+};
+
+}  // namespace deepinfer

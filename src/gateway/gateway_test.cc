@@ -1,0 +1,250 @@
+// The service over a real socket, with the tokenizer of the mini model and an engine whose tokens the test
+// says.
+#include "gateway/gateway.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "gateway/scripted_tokens.h"
+#include "json/json.h"
+#include "net/test_client.h"
+
+namespace deepinfer {
+namespace {
+
+const Tokenizer& mini_tokenizer() {
+  static const Result<Tokenizer> tokenizer =
+      Tokenizer::load(DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json");
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+  return *tokenizer;
+}
+
+constexpr char kNoThinking[] = R"("thinking":{"type":"disabled"})";
+
+std::string chat_body(const std::string& more) {
+  return R"({"model":"mini","messages":[{"role":"user","content":"hi"}])" + (more.empty() ? "" : "," + more) +
+         "}";
+}
+
+std::string http_post(const std::string& path, const std::string& body) {
+  return "POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body;
+}
+
+std::string http_get(const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n";
+}
+
+struct Answer {
+  int status = 0;
+  JsonValue body;
+
+  std::string text(const std::vector<std::string>& path) const {
+    JsonRef at(body);
+    for (const std::string& key : path) at = key == "0" ? at[size_t{0}] : at[key];
+    return at.present() ? at.string().ok() ? *at.string() : to_json(*at.value()) : "absent";
+  }
+};
+
+class GatewayTest : public testing::Test {
+ protected:
+  GatewayTest() : tokens_(mini_tokenizer()) {}
+
+  void SetUp() override {
+    GatewayOptions options;
+    options.served_model_name = "mini";
+    options.system_fingerprint = "fp";
+    auto gateway =
+        Gateway::start(std::move(options), {tokens_, mini_tokenizer(), system_clock(), [] { return 7u; }});
+    ASSERT_TRUE(gateway.ok()) << gateway.error().message();
+    gateway_ = std::move(*gateway);
+    client_ = std::make_unique<TestClient>(gateway_->port());
+  }
+
+  // Reads one whole answer with a Content-Length.
+  static Answer read_answer(TestClient& client) {
+    const std::string head = client.read_until("\r\n\r\n");
+    Answer answer;
+    if (head.size() < 12) return answer;
+    answer.status = std::stoi(head.substr(9, 3));
+    const size_t length = head.find("Content-Length: ");
+    const std::string body = client.read_bytes(std::stoul(head.substr(length + 16)));
+    const Result<JsonValue> json = parse_json(body);
+    if (json.ok()) answer.body = *json;
+    return answer;
+  }
+  Answer get(const std::string& path) {
+    client_->send(http_get(path));
+    return read_answer(*client_);
+  }
+  Answer post(const std::string& body) {
+    client_->send(http_post("/v1/chat/completions", body));
+    return read_answer(*client_);
+  }
+  void begin_chat(const std::string& more) {
+    client_->send(http_post("/v1/chat/completions", chat_body(more)));
+  }
+
+  ScriptedTokens tokens_;
+  std::unique_ptr<Gateway> gateway_;
+  std::unique_ptr<TestClient> client_;
+};
+
+TEST_F(GatewayTest, AWholeAnswerHoldsReasoningContentAndUsage) {
+  begin_chat(R"("temperature":0,"seed":5,"max_tokens":50)");
+  const EngineRequest request = tokens_.wait_for_request(1);
+  EXPECT_EQ(request.max_tokens, 50);
+  EXPECT_EQ(request.sampling.temperature, 0.0);
+  EXPECT_EQ(request.sampling.seed, 5u);
+  tokens_.emit(1, "think</think>91");
+  tokens_.finish(1, FinishReason::kStop);
+  const Answer answer = read_answer(*client_);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.text({"model"}), "mini");
+  EXPECT_EQ(answer.text({"choices", "0", "message", "reasoning_content"}), "think");
+  EXPECT_EQ(answer.text({"choices", "0", "message", "content"}), "91");
+  EXPECT_EQ(answer.text({"choices", "0", "finish_reason"}), "stop");
+  EXPECT_EQ(answer.text({"usage", "prompt_tokens"}), std::to_string(request.prompt_ids.size()));
+  EXPECT_EQ(answer.text({"usage", "completion_tokens"}),
+            std::to_string(mini_tokenizer().encode("think</think>91").size()));
+  EXPECT_EQ(answer.text({"usage", "completion_tokens_details", "reasoning_tokens"}),
+            std::to_string(mini_tokenizer().encode("think").size()));
+}
+
+TEST_F(GatewayTest, ThePromptIsTheRenderedConversationInTokens) {
+  begin_chat(kNoThinking);
+  const EngineRequest request = tokens_.wait_for_request(1);
+  EXPECT_EQ(mini_tokenizer().decode(request.prompt_ids),
+            "<｜begin▁of▁sentence｜><｜User｜>hi<｜Assistant｜></think>");
+  const TokenId end = *mini_tokenizer().id_of_added("<｜end▁of▁sentence｜>");
+  EXPECT_EQ(std::count(request.stop_ids.begin(), request.stop_ids.end(), end), 1);
+  tokens_.finish(1, FinishReason::kStop);
+  read_answer(*client_);
+}
+
+TEST_F(GatewayTest, AStreamShowsEachTokenWhenItComes) {
+  begin_chat(std::string(R"("stream":true,)") + kNoThinking);
+  tokens_.wait_for_request(1);
+  EXPECT_NE(client_->read_until("\"role\":\"assistant\"").find("text/event-stream"), std::string::npos);
+  tokens_.emit(1, "one");
+  EXPECT_NE(client_->read_until("\"content\":\"o"), "");
+  tokens_.finish(1, FinishReason::kLength);
+  const std::string rest = client_->read_until("data: [DONE]\n\n");
+  EXPECT_NE(rest.find("\"finish_reason\":\"length\""), std::string::npos);
+  EXPECT_TRUE(rest.ends_with("data: [DONE]\n\n"));
+}
+
+TEST_F(GatewayTest, AStopSequenceEndsTheAnswerAndTheGeneration) {
+  begin_chat(std::string(R"("stop":"END",)") + kNoThinking);
+  tokens_.wait_for_request(1);
+  tokens_.emit(1, "first END second");
+  tokens_.wait_for_cancel(1);
+  const Answer answer = read_answer(*client_);
+  EXPECT_EQ(answer.text({"choices", "0", "message", "content"}), "first ");
+  EXPECT_EQ(answer.text({"choices", "0", "finish_reason"}), "stop");
+}
+
+TEST_F(GatewayTest, ToolCallsAreParsed) {
+  begin_chat(std::string(R"("tools":[{"type":"function","function":{"name":"add"}}],)") + kNoThinking);
+  tokens_.wait_for_request(1);
+  tokens_.emit(1,
+               "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"add\">\n<｜DSML｜ parameter name=\"a\" "
+               "string=\"false\">1"
+               "</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>");
+  const Answer answer = read_answer(*client_);
+  EXPECT_EQ(answer.text({"choices", "0", "finish_reason"}), "tool_calls");
+  EXPECT_EQ(answer.text({"choices", "0", "message", "tool_calls", "0", "function", "arguments"}),
+            R"({"a": 1})");
+}
+
+TEST_F(GatewayTest, AClientThatLeavesCancelsItsRequest) {
+  for (const uint64_t id : {1, 2}) {
+    const std::string stream = id == 1 ? R"("stream":true)" : R"("stream":false)";
+    begin_chat(stream);
+    tokens_.wait_for_request(id);
+    client_->close_now();
+    tokens_.wait_for_cancel(id);
+    client_ = std::make_unique<TestClient>(gateway_->port());
+  }
+}
+
+TEST_F(GatewayTest, AFailureOfTheEngineIsAnErrorInAnswerAndStream) {
+  begin_chat(kNoThinking);
+  tokens_.wait_for_request(1);
+  tokens_.finish(1, FinishReason::kError, Error(Code::kInternal, "a logit is not finite"));
+  const Answer answer = read_answer(*client_);
+  EXPECT_EQ(answer.status, 500);
+  EXPECT_EQ(answer.text({"error", "message"}), "a logit is not finite");
+
+  begin_chat(R"("stream":true)");
+  tokens_.wait_for_request(2);
+  tokens_.finish(2, FinishReason::kError, Error(Code::kInternal, "a logit is not finite"));
+  const std::string stream = client_->read_until("0\r\n\r\n");
+  EXPECT_NE(stream.find("data: {\"error\":{\"message\":\"a logit is not finite\""), std::string::npos);
+  EXPECT_EQ(stream.find("[DONE]"), std::string::npos);
+}
+
+TEST_F(GatewayTest, StoppingEndsRunningAnswersCleanly) {
+  begin_chat(std::string(R"("stream":true,)") + kNoThinking);
+  TestClient waiting(gateway_->port());
+  waiting.send(http_post("/v1/chat/completions", chat_body(kNoThinking)));
+  tokens_.wait_for_request(2);
+  tokens_.emit(1, "x");
+  client_->read_until("\"content\":\"x");
+  bool all_closed = false;
+  std::thread stopper([&] { all_closed = gateway_->stop(std::chrono::milliseconds(kPatienceMs)); });
+  const std::string rest = client_->read_until("0\r\n\r\n");
+  EXPECT_NE(rest.find("\"finish_reason\":\"insufficient_system_resource\""), std::string::npos);
+  EXPECT_NE(rest.find("data: [DONE]\n\n"), std::string::npos);
+  EXPECT_EQ(read_answer(waiting).text({"choices", "0", "finish_reason"}), "insufficient_system_resource");
+  stopper.join();
+  EXPECT_TRUE(all_closed);
+}
+
+TEST_F(GatewayTest, TooLongPromptsAndAnswersAreRefused) {
+  tokens_.context_tokens = 20;
+  const Answer answer = post(chat_body(R"("max_tokens":100)"));
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.text({"error", "code"}), "context_length_exceeded");
+  EXPECT_TRUE(
+      answer.text({"error", "message"}).starts_with("This model's maximum context length is 20 tokens."));
+}
+
+TEST_F(GatewayTest, WrongRequestsAreAnsweredWithTheirFault) {
+  EXPECT_EQ(post("{").text({"error", "type"}), "invalid_request_error");
+  EXPECT_EQ(post(chat_body(R"("temperature":3)")).text({"error", "message"}),
+            "Invalid temperature value, the valid range of temperature is [0, 2]");
+  const Answer model = post(R"({"model":"gpt","messages":[{"role":"user","content":""}]})");
+  EXPECT_EQ(model.status, 404);
+  EXPECT_EQ(model.text({"error", "code"}), "model_not_found");
+}
+
+TEST_F(GatewayTest, AFullEngineAnswers429) {
+  tokens_.refusal = Error(Code::kResourceExhausted, "1024 requests are waiting");
+  const Answer answer = post(chat_body(""));
+  EXPECT_EQ(answer.status, 429);
+  EXPECT_EQ(answer.text({"error", "type"}), "rate_limit_error");
+}
+
+TEST_F(GatewayTest, UnknownPathsAndMethodsAreErrors) {
+  EXPECT_EQ(get("/v1/nothing").status, 404);
+  EXPECT_EQ(get("/v1/chat/completions").status, 405);
+  EXPECT_EQ(get("/v1/models/other").status, 404);
+  client_->send("DELETE /v1/models HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_NE(client_->read_until("\r\n\r\n").find("Allow: GET, HEAD"), std::string::npos);
+}
+
+TEST_F(GatewayTest, ModelsHealthAndPageAreShown) {
+  for (const char* path : {"/v1/models", "/models"}) {
+    EXPECT_EQ(get(path).text({"data", "0", "id"}), "mini") << path;
+  }
+  EXPECT_EQ(get("/v1/models/mini").text({"object"}), "model");
+  EXPECT_EQ(get("/health").text({"status"}), "ok");
+  client_->send(http_get("/"));
+  EXPECT_NE(client_->read_until("</html>").find("text/html"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deepinfer

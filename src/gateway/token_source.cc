@@ -1,0 +1,26 @@
+#include "gateway/token_source.h"
+
+namespace deepinfer {
+namespace {
+
+class EngineTokenSource : public TokenSource {
+ public:
+  explicit EngineTokenSource(Engine& engine) : engine_(engine) {}
+  Result<uint64_t> submit(EngineRequest request, EventSink sink) override {
+    return engine_.submit(std::move(request), std::move(sink));
+  }
+  void cancel(uint64_t id) override { engine_.cancel(id); }
+  EngineStats stats() const override { return engine_.stats(); }
+  int64_t max_context_tokens() const override { return engine_.max_context_tokens(); }
+
+ private:
+  Engine& engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenSource> make_token_source(Engine& engine) {
+  return std::make_unique<EngineTokenSource>(engine);
+}
+
+}  // namespace deepinfer

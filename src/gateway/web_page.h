@@ -1,0 +1,10 @@
+// web/index.html, put into the binary when it is built. Private to the room.
+#pragma once
+
+#include <string_view>
+
+namespace deepinfer {
+
+std::string_view web_page();
+
+}  // namespace deepinfer
