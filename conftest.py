@@ -1,0 +1,11 @@
+"""Every Python test belongs to one suite of ./run test; one without a mark belongs to the fast suite."""
+
+import pytest
+
+SUITES = ("fast", "slow", "clients")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if not any(item.get_closest_marker(suite) for suite in SUITES):
+            item.add_marker(pytest.mark.fast)
