@@ -1,0 +1,94 @@
+// Choices among scores: experts (model-v41 7) and tokens (8).
+#include <algorithm>
+#include <cmath>
+
+#include "model/select.h"
+#include "sampling/sampling.h"
+#include "verify/compare.h"
+#include "verify/generator.h"
+#include "verify/op_checks.h"
+
+namespace deepinfer::golden {
+namespace {
+
+constexpr int64_t kRouterTokens = 6;
+
+struct RouterCase {
+  std::string prefix;
+  uint64_t first_seed;  // of W; x, bias and bias_vl follow
+  int64_t num_experts;
+  int64_t num_chosen;
+  int64_t first_image_row;  // rows from here on use bias_vl
+};
+
+// The weights that a token gives to its experts, by expert.
+std::vector<float> weights_by_expert(std::span<const int32_t> ids, std::span<const float> weights,
+                                     int64_t num_experts) {
+  std::vector<float> by_expert(num_experts);
+  for (size_t i = 0; i < ids.size(); ++i) by_expert[ids[i]] = weights[i];
+  return by_expert;
+}
+
+Status check_router_case(OpCheck& op, const RouterCase& router) {
+  const auto& [prefix, seed, experts, chosen, first_image_row] = router;
+  ASSIGN_OR_RETURN(const Matrix gate,
+                   Matrix::pack_bf16(experts, kHidden, generate_bf16(seed, 115, experts * kHidden)));
+  const auto x = generate_bf16(seed + 1, 121, kRouterTokens * kHidden);
+  const auto bias = generate_f32(seed + 2, 25, experts), bias_vl = generate_f32(seed + 3, 25, experts);
+  ASSIGN_OR_RETURN(const auto z, op.file.read<float>(prefix + ".z", {kRouterTokens, experts}));
+  ASSIGN_OR_RETURN(const auto s, op.file.read<float>(prefix + ".s", {kRouterTokens, experts}));
+  ASSIGN_OR_RETURN(const auto idx, op.file.read<int32_t>(prefix + ".idx", {kRouterTokens, chosen}));
+  ASSIGN_OR_RETURN(const auto w, op.file.read<float>(prefix + ".w", {kRouterTokens, chosen}));
+  ASSIGN_OR_RETURN(const auto margin, op.file.read<float>(prefix + ".margin", {kRouterTokens}));
+  if (std::any_of(idx.begin(), idx.end(), [&](int32_t id) { return id < 0 || id >= experts; })) {
+    return Error(Code::kInvalidArgument, "{}: {}.idx: an expert is outside 0 to {}", op.file.path(), prefix,
+                 experts - 1);
+  }
+
+  const std::vector<float> logits = op.bench.plain_product(gate.view(), x).acc;
+  std::vector<float> scores(logits.size()), expected_weights, found_weights;
+  int64_t mismatches = 0, ties = 0;
+  for (int64_t row = 0; row < kRouterTokens; ++row) {
+    std::vector<int32_t> ids(chosen);
+    std::vector<float> weights(chosen);
+    route_experts(std::span(logits).subspan(row * experts, experts), row >= first_image_row ? bias_vl : bias,
+                  1.5f, std::span(scores).subspan(row * experts, experts), ids, weights);
+    const auto golden_ids = std::span(idx).subspan(row * chosen, chosen);
+    if (!std::is_permutation(ids.begin(), ids.end(), golden_ids.begin())) {
+      ++(margin[row] > 1e-5f ? mismatches : ties);
+      continue;
+    }
+    for (const float weight :
+         weights_by_expert(golden_ids, std::span(w).subspan(row * chosen, chosen), experts)) {
+      expected_weights.push_back(weight);
+    }
+    for (const float weight : weights_by_expert(ids, weights, experts)) found_weights.push_back(weight);
+  }
+  op.compare(prefix + ".z", kOfRms, worst_of_rms(z, logits, experts), kSumLimit);
+  op.compare(prefix + ".s", kOfRms, worst_of_rms(s, scores, experts), kSumLimit);
+  op.compare(prefix + ".idx", kMismatches, static_cast<double>(mismatches), 0,
+             ties > 0 ? fmt::format("and {} rows within the margin", ties) : "");
+  op.compare(prefix + ".w", kOfRms, worst_of_rms(expected_weights, found_weights, experts), kSumLimit);
+  return Status();
+}
+
+}  // namespace
+
+Status check_router(OpCheck& op) {
+  RETURN_IF_ERROR(check_router_case(op, {"backbone", 500, 384, 6, 4}));
+  return check_router_case(op, {"dspark", 510, 128, 3, kRouterTokens});
+}
+
+Status check_sampling(OpCheck& op) {
+  constexpr int64_t kRows = 4, kVocab = 1000;
+  const auto logits = generate_f32(1000, 20, kRows * kVocab);
+  ASSIGN_OR_RETURN(const auto greedy, op.file.read<int32_t>("greedy", {kRows}));
+  int64_t mismatches = 0;
+  for (int64_t row = 0; row < kRows; ++row) {
+    mismatches += argmax(std::span(logits).subspan(row * kVocab, kVocab)) == greedy[row] ? 0 : 1;
+  }
+  op.compare("greedy", kMismatches, static_cast<double>(mismatches), 0);
+  return Status();
+}
+
+}  // namespace deepinfer::golden

@@ -1,0 +1,96 @@
+#include "verify/tiny_checks.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "checkpoint/checkpoint.h"
+#include "tokenizer/tokenizer.h"
+#include "verify/compare.h"
+#include "verify/engram_constants.h"
+
+namespace deepinfer::golden {
+namespace {
+
+constexpr int64_t kLongestContext = 8192;
+constexpr int64_t kRowsPerCall = 256;
+
+std::vector<std::string> list_prompts(const std::string& golden_directory) {
+  std::vector<std::string> paths;
+  std::error_code ignored;  // an unreadable directory has no prompts
+  for (const auto& entry : std::filesystem::directory_iterator(golden_directory + "/tiny/prompts", ignored)) {
+    if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+Status check_constants(const std::string& path, const ModelConfig& config,
+                       const std::vector<int32_t>& token_map, Recorder& recorder) {
+  ASSIGN_OR_RETURN(const GoldenFile file, GoldenFile::open(path));
+  ASSIGN_OR_RETURN(const auto hashes, make_engram_hashes(config));
+  const CountMismatches compare = [&](std::string_view item, int64_t mismatches) {
+    recorder.compare(fmt::format("tiny/engram_constants {}", item), kMismatches,
+                     static_cast<double>(mismatches), 0);
+  };
+  RETURN_IF_ERROR(compare_token_map(file, token_map, compare));
+  return compare_hash_constants(file, hashes, compare);
+}
+
+Status check_prompt(const std::string& name, const std::string& path, Model& model, Recorder& recorder,
+                    RowErrors& errors) {
+  ASSIGN_OR_RETURN(const GoldenFile file, GoldenFile::open(path));
+  if (file.contains("token_types")) {
+    recorder.skip("tiny/" + name, "image prompt: needs the vision tower (not built yet)");
+    return Status();
+  }
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids, file.read<int32_t>("ids", {-1}));
+  if (ids.empty() || std::ssize(ids) > model.options().max_context_tokens) {
+    return Error(Code::kInvalidArgument, "{}: ids: found {}, expected 1 to {}", path, ids.size(),
+                 model.options().max_context_tokens);
+  }
+  PromptCheck prompt{name, file, std::move(ids), model, recorder};
+  RETURN_IF_ERROR(check_layers(prompt, errors));
+  return check_logits(prompt);
+}
+
+// 99 % of the rows of all prompts together are within the tight limit.
+void compare_most_rows(const RowErrors& errors, Recorder& recorder) {
+  for (const auto& [item, rows] : errors) {
+    recorder.compare(
+        "tiny/all " + item, "row rms, 99 %", quantile(rows, kMostRowsShare), kMostRows,
+        fmt::format("{} rows, {} equal", rows.size(), std::count(rows.begin(), rows.end(), 0.0)));
+  }
+}
+
+}  // namespace
+
+bool has_prompts(const std::string& golden_directory) {
+  return !list_prompts(golden_directory).empty();
+}
+
+Status check_tiny(const VerifyOptions& options, Recorder& recorder) {
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.model_directory));
+  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(options.model_directory + "/tokenizer.json"));
+  const ModelConfig& config = checkpoint.config();
+  const auto token_map = engram_token_map(tokenizer, config.vocab_size);
+  ModelOptions model_options{.isa = options.isa, .num_threads = options.threads};
+  model_options.max_context_tokens = std::min(kLongestContext, config.max_position_embeddings);
+  model_options.max_batch_tokens = kRowsPerCall;
+  ASSIGN_OR_RETURN(const auto model, Model::load(checkpoint, token_map, model_options));
+
+  const std::string constants = options.golden_directory + "/tiny/engram_constants.safetensors";
+  if (std::filesystem::exists(constants)) {
+    const Status status = check_constants(constants, config, token_map, recorder);
+    if (!status.ok()) recorder.fail("tiny/engram_constants", status.error().message());
+  }
+  RowErrors errors;
+  for (const std::string& path : list_prompts(options.golden_directory)) {
+    const std::string name = std::filesystem::path(path).stem().string();
+    const Status status = check_prompt(name, path, *model, recorder, errors);
+    if (!status.ok()) recorder.fail("tiny/" + name, status.error().message());
+  }
+  compare_most_rows(errors, recorder);
+  return Status();
+}
+
+}  // namespace deepinfer::golden

@@ -1,0 +1,57 @@
+// The checks of golden/tiny: the model under test on prompts whose intermediate results are stored.
+//
+//   tiny_layers.cc  tight: every layer gets the golden input, every part of it is compared
+//   tiny_logits.cc  loose: the model runs freely, logits and drafts are compared
+//
+// The aim is the variant `f32` of the data. Every tensor is optional: what a file lacks is not checked.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+#include "verify/golden_file.h"
+#include "verify/recorder.h"
+
+namespace deepinfer::golden {
+
+// What the checks of one prompt work with. All borrowed for the call.
+struct PromptCheck {
+  std::string name;  // "p064"
+  const GoldenFile& file;
+  std::vector<int32_t> ids;
+  Model& model;
+  Recorder& recorder;
+
+  int64_t length() const { return static_cast<int64_t>(ids.size()); }
+  void compare(std::string_view item, std::string_view measure, double error, double allowed,
+               std::string note = "") const {
+    recorder.compare(fmt::format("tiny/{} {}", name, item), measure, error, allowed, std::move(note));
+  }
+};
+
+// Relative rms of every row compared, by item; for limits on the share of good rows over all prompts.
+using RowErrors = std::map<std::string, std::vector<double>>;
+
+// Loads the model and runs every file of tiny/prompts in order of name. Errors: the model can't be loaded. A
+// damaged prompt is a failed check.
+Status check_tiny(const VerifyOptions& options, Recorder& recorder);
+
+// True when the directory holds at least one prompt.
+bool has_prompts(const std::string& golden_directory);
+
+Status check_layers(PromptCheck& prompt, RowErrors& all_errors);
+Status check_logits(PromptCheck& prompt);
+
+// Limits of docs/verify.md.
+inline constexpr double kWorstRow = 0.01;
+inline constexpr double kMostRows = 0.001;
+inline constexpr double kMostRowsShare = 0.99;
+inline constexpr double kTieMargin = 1e-3;
+inline constexpr double kShortPromptRms = 0.01;  // one-shot logits of at most kShortPrompt positions
+inline constexpr int64_t kShortPrompt = 2;
+inline constexpr double kFreeRms = 0.25;
+inline constexpr double kMissedAllowed = 0.15;
+
+}  // namespace deepinfer::golden

@@ -1,0 +1,422 @@
+// Tight checks: layer by layer with golden inputs, so that no difference of one layer reaches the next.
+//
+// The prompt runs in chunks of the sliding window, because only so many window rows stay readable; the model
+// promises the same bits for any chunking. A row is the vector of one position and layer.
+#include <algorithm>
+#include <cstring>
+
+#include "verify/compare.h"
+#include "verify/tiny_checks.h"
+
+namespace deepinfer::golden {
+namespace {
+
+// One stored tensor with a vector for each position and slot: [positions][slots][...].
+struct Stored {
+  std::vector<float> values;
+  int64_t slots = 1;
+  int64_t width = 0;
+  std::span<const float> row(int64_t position, int64_t slot) const {
+    return std::span(values).subspan((position * slots + slot) * width, width);
+  }
+};
+
+// What the observer compares of one prompt: tensors that the file has.
+struct GoldenLayers {
+  std::map<std::string, Stored, std::less<>> values;  // by the observer's names
+  std::vector<Bf16> h_out;                            // as stored; the inputs of the layers
+  std::vector<int32_t> engram_rows, route_idx, topk;
+  std::vector<float> route_margin, topk_margin;
+  std::vector<uint8_t> candidates;  // [positions][rows of the candidate source]
+
+  const Stored* find(std::string_view name) const {
+    const auto found = values.find(name);
+    return found == values.end() ? nullptr : &found->second;
+  }
+};
+
+std::string golden_name(std::string_view item) {
+  return fmt::format("one.f32.{}", item);
+}
+
+// Position of `layer` in a list of layers; they are there by construction of the model.
+int64_t slot_of(const std::vector<int64_t>& layers, int64_t layer) {
+  const auto found = std::find(layers.begin(), layers.end(), layer);
+  CHECK(found != layers.end());
+  return found - layers.begin();
+}
+
+// Reads a tensor with `slots` vectors a position when the file has it.
+Status read_values(const PromptCheck& prompt, std::string_view item, int64_t slots, DType dtype,
+                   const Shape& shape, GoldenLayers& golden) {
+  const std::string name = golden_name(item);
+  if (!prompt.file.contains(name)) return Status();
+  Stored stored;
+  if (dtype == DType::kBF16) {
+    ASSIGN_OR_RETURN(stored.values, prompt.file.read_bf16(name, shape));
+  } else {
+    ASSIGN_OR_RETURN(stored.values, prompt.file.read<float>(name, shape));
+  }
+  stored.slots = slots;
+  stored.width = std::ssize(stored.values) / (prompt.length() * slots);
+  golden.values.emplace(item, std::move(stored));
+  return Status();
+}
+
+template <typename T>
+Status read_optional(const PromptCheck& prompt, const std::string& name, const Shape& shape,
+                     std::vector<T>& out) {
+  if (!prompt.file.contains(name)) return Status();
+  ASSIGN_OR_RETURN(out, prompt.file.read<T>(name, shape));
+  return Status();
+}
+
+Result<GoldenLayers> read_layers(const PromptCheck& prompt) {
+  const ModelConfig& config = prompt.model.config();
+  const int64_t n = prompt.length(), layers = config.num_hidden_layers, hidden = config.hidden_size;
+  const int64_t chosen = config.num_experts_per_tok, engram_layers = std::ssize(config.engram_layer_ids);
+  const int64_t columns = (config.engram_max_ngram_size - 1) * config.engram_n_heads;
+  const int64_t index_sources = std::ssize(config.index_source_layer_ids);
+  const int64_t targets = std::ssize(config.dspark_target_layer_ids);
+  GoldenLayers golden;
+  for (const char* item : {"attn_in", "attn_out", "ffn_in", "ffn_out"}) {
+    RETURN_IF_ERROR(read_values(prompt, item, layers, DType::kBF16, {n, layers, hidden}, golden));
+  }
+  RETURN_IF_ERROR(read_values(prompt, "h_out", layers, DType::kBF16, {n, layers, 4, hidden}, golden));
+  RETURN_IF_ERROR(read_optional<Bf16>(prompt, golden_name("h_out"), {n, layers, 4, hidden}, golden.h_out));
+  RETURN_IF_ERROR(read_values(prompt, "pre_out", layers, DType::kF32, {n, layers, 4}, golden));
+  RETURN_IF_ERROR(
+      read_values(prompt, "engram_out", engram_layers, DType::kBF16, {n, engram_layers, 4, hidden}, golden));
+  RETURN_IF_ERROR(read_values(prompt, "route_w", layers, DType::kF32, {n, layers, chosen}, golden));
+  RETURN_IF_ERROR(read_values(prompt, "main_hidden", 1, DType::kBF16, {n, targets * hidden}, golden));
+  RETURN_IF_ERROR(read_optional(prompt, "engram_rows", {n, engram_layers, columns}, golden.engram_rows));
+  RETURN_IF_ERROR(read_optional(prompt, golden_name("route_idx"), {n, layers, chosen}, golden.route_idx));
+  RETURN_IF_ERROR(read_optional(prompt, golden_name("route_margin"), {n, layers}, golden.route_margin));
+  RETURN_IF_ERROR(
+      read_optional(prompt, golden_name("topk"), {n, index_sources, config.index_topk}, golden.topk));
+  RETURN_IF_ERROR(read_optional(prompt, golden_name("topk_margin"), {n, index_sources}, golden.topk_margin));
+  if (prompt.file.contains(golden_name("cand"))) {
+    ASSIGN_OR_RETURN(golden.candidates, prompt.file.read_codes(golden_name("cand"), {n, n}));
+  }
+  return golden;
+}
+
+// How often a choice was the golden one.
+struct ChoiceCount {
+  int64_t rows = 0;
+  int64_t mismatches = 0;
+  int64_t ties = 0;  // differences within the margin
+};
+
+// Replaces each layer's input by the golden one and compares what the parts make of it.
+class LayerObserver final : public ForwardObserver {
+ public:
+  // Borrowed: all outlive the observer.
+  LayerObserver(const ModelConfig& config, const GoldenLayers& golden, RowErrors& errors)
+      : config_(config), golden_(golden), errors_(errors) {}
+
+  void begin_call(int64_t first_position, int64_t num_rows) {
+    first_ = first_position;
+    num_rows_ = num_rows;
+    list_differs_.assign(num_rows, false);
+    experts_differ_.assign(num_rows, false);
+  }
+  const std::map<std::string, ChoiceCount>& choices() const { return choices_; }
+  // The compressor inputs of the newest row, by layer.
+  const std::map<int64_t, std::vector<float>>& newest_value() const { return newest_value_; }
+  const std::map<int64_t, std::vector<float>>& newest_gate() const { return newest_gate_; }
+
+  void layer_input(int64_t layer, std::span<Bf16> h, std::span<float> pre) override;
+  void values(std::string_view name, int64_t layer, std::span<const Bf16> rows) override {
+    compare_rows(name, layer, widen(rows));
+  }
+  void values(std::string_view name, int64_t layer, std::span<const float> rows) override;
+  void indices(std::string_view name, int64_t layer, std::span<const int64_t> rows) override;
+
+ private:
+  void compare_rows(std::string_view name, int64_t layer, std::span<const float> rows);
+  void compare_engram_rows(int64_t layer, std::span<const int64_t> rows);
+  void compare_route(int64_t layer, std::span<const int64_t> rows);
+  void compare_route_weights(int64_t layer, std::span<const float> rows);
+  void compare_topk(int64_t layer, std::span<const int64_t> rows);
+  void compare_candidates(int64_t layer, std::span<const int64_t> rows);
+  int64_t slot(std::string_view name, int64_t layer) const;
+  // A row of this call whose result may differ, because a choice before it fell the other way at a tie.
+  bool excused(int64_t row, int64_t layer) const {
+    const bool reads_list = layer < config_.num_hidden_layers && config_.compress_ratios[layer] > 0;
+    return (reads_list && list_differs_[row]) || experts_differ_[row];
+  }
+
+  const ModelConfig& config_;
+  const GoldenLayers& golden_;
+  RowErrors& errors_;
+  std::map<std::string, ChoiceCount> choices_;
+  std::map<int64_t, std::vector<float>> newest_value_, newest_gate_;
+  std::vector<int64_t> route_;  // [rows][experts] of the running layer
+  int64_t first_ = 0;
+  int64_t num_rows_ = 0;
+  std::vector<bool> list_differs_, experts_differ_;
+};
+
+void LayerObserver::layer_input(int64_t layer, std::span<Bf16> h, std::span<float> pre) {
+  experts_differ_.assign(num_rows_, false);
+  const Stored* pre_out = golden_.find("pre_out");
+  if (layer == 0 || golden_.h_out.empty() || pre_out == nullptr) return;
+  const int64_t width = 4 * config_.hidden_size, layers = config_.num_hidden_layers;
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    std::copy_n(golden_.h_out.begin() + ((first_ + i) * layers + layer - 1) * width, width,
+                h.begin() + i * width);
+    const auto weights = pre_out->row(first_ + i, layer - 1);
+    std::copy(weights.begin(), weights.end(), pre.begin() + i * 4);
+  }
+}
+
+void LayerObserver::values(std::string_view name, int64_t layer, std::span<const float> rows) {
+  if (name == "route_w") return compare_route_weights(layer, rows);
+  const auto newest = rows.last(rows.size() / static_cast<size_t>(num_rows_));
+  if (name == "compressor_value") newest_value_[layer].assign(newest.begin(), newest.end());
+  if (name == "compressor_gate") newest_gate_[layer].assign(newest.begin(), newest.end());
+  compare_rows(name, layer, rows);
+}
+
+void LayerObserver::indices(std::string_view name, int64_t layer, std::span<const int64_t> rows) {
+  if (name == "engram_rows") compare_engram_rows(layer, rows);
+  if (name == "route_idx") compare_route(layer, rows);
+  if (name == "topk") compare_topk(layer, rows);
+  if (name == "candidates") compare_candidates(layer, rows);
+}
+
+int64_t LayerObserver::slot(std::string_view name, int64_t layer) const {
+  if (name == "engram_out") return slot_of(config_.engram_layer_ids, layer);
+  return name == "main_hidden" ? 0 : layer;
+}
+
+void LayerObserver::compare_rows(std::string_view name, int64_t layer, std::span<const float> rows) {
+  const Stored* stored = golden_.find(name);
+  if (stored == nullptr) return;
+  CHECK(static_cast<int64_t>(rows.size()) == num_rows_ * stored->width);
+  std::vector<double>& errors = errors_[std::string(name)];
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    if (excused(i, layer)) continue;
+    const auto expected = stored->row(first_ + i, slot(name, layer));
+    errors.push_back(relative_rms(expected, rows.subspan(i * stored->width, stored->width)));
+  }
+}
+
+void LayerObserver::compare_engram_rows(int64_t layer, std::span<const int64_t> rows) {
+  if (golden_.engram_rows.empty()) return;
+  const int64_t columns = static_cast<int64_t>(rows.size()) / num_rows_,
+                slots = std::ssize(config_.engram_layer_ids);
+  ChoiceCount& count = choices_["engram_rows"];
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    const int64_t at = ((first_ + i) * slots + slot_of(config_.engram_layer_ids, layer)) * columns;
+    const bool same = std::equal(rows.begin() + i * columns, rows.begin() + (i + 1) * columns,
+                                 golden_.engram_rows.begin() + at);
+    ++count.rows;
+    count.mismatches += same ? 0 : 1;
+  }
+}
+
+void LayerObserver::compare_route(int64_t layer, std::span<const int64_t> rows) {
+  route_.assign(rows.begin(), rows.end());
+  if (golden_.route_idx.empty()) return;
+  const int64_t chosen = config_.num_experts_per_tok, layers = config_.num_hidden_layers;
+  ChoiceCount& count = choices_["route_idx"];
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    if (excused(i, layer)) continue;
+    const int64_t at = (first_ + i) * layers + layer;
+    ++count.rows;
+    if (std::is_permutation(rows.begin() + i * chosen, rows.begin() + (i + 1) * chosen,
+                            golden_.route_idx.begin() + at * chosen)) {
+      continue;
+    }
+    experts_differ_[i] = !golden_.route_margin.empty() && golden_.route_margin[at] < kTieMargin;
+    ++(experts_differ_[i] ? count.ties : count.mismatches);
+  }
+}
+
+// By expert: two experts of nearly equal score may have changed places.
+void LayerObserver::compare_route_weights(int64_t layer, std::span<const float> rows) {
+  const Stored* stored = golden_.find("route_w");
+  if (stored == nullptr || golden_.route_idx.empty()) return;
+  const int64_t chosen = config_.num_experts_per_tok, layers = config_.num_hidden_layers;
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    if (excused(i, layer)) continue;
+    const auto expected = stored->row(first_ + i, layer);
+    const auto expected_ids =
+        std::span(golden_.route_idx).subspan(((first_ + i) * layers + layer) * chosen, chosen);
+    std::vector<float> found(chosen);
+    for (int64_t k = 0; k < chosen; ++k) {
+      for (int64_t j = 0; j < chosen; ++j) {
+        if (route_[i * chosen + j] == expected_ids[k]) found[k] = rows[i * chosen + j];
+      }
+    }
+    errors_["route_w"].push_back(relative_rms(expected, found));
+  }
+}
+
+void LayerObserver::compare_topk(int64_t layer, std::span<const int64_t> rows) {
+  if (golden_.topk.empty()) return;
+  const int64_t width = config_.index_topk, slots = std::ssize(config_.index_source_layer_ids);
+  ChoiceCount& count = choices_["topk"];
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    const int64_t at = (first_ + i) * slots + slot_of(config_.index_source_layer_ids, layer);
+    ++count.rows;
+    list_differs_[i] = false;
+    if (std::equal(rows.begin() + i * width, rows.begin() + (i + 1) * width,
+                   golden_.topk.begin() + at * width)) {
+      continue;
+    }
+    list_differs_[i] = !golden_.topk_margin.empty() && golden_.topk_margin[at] < kTieMargin;
+    ++(list_differs_[i] ? count.ties : count.mismatches);
+  }
+}
+
+// Rows of kept blocks, for queries that had to choose.
+void LayerObserver::compare_candidates(int64_t layer, std::span<const int64_t> rows) {
+  if (golden_.candidates.empty()) return;
+  const int64_t width = config_.candidate_topk_blocks, block_size = config_.candidate_block_size;
+  const auto positions = static_cast<int64_t>(golden_.topk.size()) / config_.index_topk /
+                         std::ssize(config_.index_source_layer_ids);
+  ChoiceCount& count = choices_["cand"];
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    const int64_t visible = (first_ + i + 1) / config_.compress_ratios[layer];
+    if (visible <= config_.index_topk) continue;
+    std::vector<uint8_t> kept(visible);
+    for (int64_t k = 0; k < width; ++k) {
+      const int64_t first = rows[i * width + k] * block_size;
+      if (first < 0) continue;
+      std::fill(kept.begin() + first, kept.begin() + std::min(first + block_size, visible), uint8_t{1});
+    }
+    ++count.rows;
+    const auto expected = golden_.candidates.begin() + (first_ + i) * positions;
+    count.mismatches += std::equal(kept.begin(), kept.end(), expected) ? 0 : 1;
+  }
+}
+
+// ---- rows that the caches hold
+// ---------------------------------------------------------------------------------------
+
+// Relative rms of every row of a stored tensor [rows][dim] against read_row(row).
+template <typename ReadRow>
+Status compare_cache(const PromptCheck& prompt, const std::string& name, int64_t rows, int64_t dim,
+                     ReadRow&& read_row, std::vector<double>& errors) {
+  if (!prompt.file.contains(name)) return Status();
+  ASSIGN_OR_RETURN(const auto expected, prompt.file.read_bf16(name, {rows, dim}));
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::vector<float> found = read_row(row);
+    errors.push_back(relative_rms(std::span(expected).subspan(row * dim, dim), found));
+  }
+  return Status();
+}
+
+Status compare_compressed_rows(const PromptCheck& prompt, const Sequence& sequence, RowErrors& errors) {
+  const Model& model = prompt.model;
+  const ModelConfig& config = model.config();
+  for (const int64_t layer : config.kv_source_layer_ids) {
+    const int64_t rows = prompt.length() / config.compress_ratios[layer];
+    RETURN_IF_ERROR(compare_cache(
+        prompt, golden_name(fmt::format("ck.{}", layer)), rows, config.head_dim,
+        [&](int64_t row) { return model.compressed_row(sequence, layer, row); }, errors["ck"]));
+    RETURN_IF_ERROR(compare_cache(
+        prompt, golden_name(fmt::format("ik.{}", layer)), rows, config.index_head_dim,
+        [&](int64_t row) { return model.index_key(sequence, layer, row); }, errors["ik"]));
+  }
+  return Status();
+}
+
+// Rings of the draft stages after the prompt: slot = position mod window.
+Status compare_dspark_rings(const PromptCheck& prompt, const Sequence& sequence, RowErrors& errors) {
+  const ModelConfig& config = prompt.model.config();
+  const int64_t stages = config.num_nextn_predict_layers, window = config.sliding_window,
+                dim = config.head_dim;
+  const std::string name = golden_name("dspark_ring");
+  if (!prompt.file.contains(name)) return Status();
+  ASSIGN_OR_RETURN(const auto rings, prompt.file.read_bf16(name, {stages, window, dim}));
+  for (int64_t stage = 0; stage < stages; ++stage) {
+    for (int64_t p = std::max<int64_t>(0, prompt.length() - window); p < prompt.length(); ++p) {
+      const auto expected = std::span(rings).subspan((stage * window + p % window) * dim, dim);
+      const auto found = prompt.model.window_row(sequence, config.num_hidden_layers + stage, p);
+      errors["dspark_ring"].push_back(relative_rms(expected, found));
+    }
+  }
+  return Status();
+}
+
+Status compare_window_rows(const PromptCheck& prompt, const Sequence& sequence,
+                           std::span<const float> expected, int64_t first, int64_t count,
+                           std::vector<double>& errors) {
+  const ModelConfig& config = prompt.model.config();
+  const int64_t layers = config.num_hidden_layers, dim = config.head_dim;
+  for (int64_t p = first; p < first + count; ++p) {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const auto row = expected.subspan((p * layers + layer) * dim, dim);
+      errors.push_back(relative_rms(row, prompt.model.window_row(sequence, layer, p)));
+    }
+  }
+  return Status();
+}
+
+// The unpaired last token of the ratio-2 sources when the length is odd.
+Status compare_pending(const PromptCheck& prompt, const std::string& item,
+                       const std::map<int64_t, std::vector<float>>& newest) {
+  const std::string name = golden_name(item);
+  if (!prompt.file.contains(name) || prompt.length() % 2 == 0) return Status();
+  const int64_t dim = prompt.model.config().head_dim;
+  ASSIGN_OR_RETURN(const auto expected,
+                   prompt.file.read<float>(name, {static_cast<int64_t>(newest.size()), dim}));
+  std::vector<float> found;  // sources ascending, as the map is
+  for (const auto& [layer, values] : newest) found.insert(found.end(), values.begin(), values.end());
+  const auto rows = row_relative_rms(expected, found, dim);
+  prompt.compare(item, "row rms", *std::max_element(rows.begin(), rows.end()), kWorstRow);
+  return Status();
+}
+
+void report(const PromptCheck& prompt, const RowErrors& errors, const LayerObserver& observer) {
+  for (const auto& [item, count] : observer.choices()) {
+    prompt.compare(item, kMismatches, static_cast<double>(count.mismatches), 0,
+                   fmt::format("{} rows{}", count.rows,
+                               count.ties > 0 ? fmt::format(", {} differ at ties", count.ties) : ""));
+  }
+  for (const auto& [item, rows] : errors) {
+    if (rows.empty()) continue;
+    prompt.compare(item, "row rms", *std::max_element(rows.begin(), rows.end()), kWorstRow,
+                   fmt::format("{} rows, {} equal", rows.size(), std::count(rows.begin(), rows.end(), 0.0)));
+  }
+}
+
+}  // namespace
+
+Status check_layers(PromptCheck& prompt, RowErrors& all_errors) {
+  const ModelConfig& config = prompt.model.config();
+  ASSIGN_OR_RETURN(const GoldenLayers golden, read_layers(prompt));
+  std::vector<float> window;
+  if (prompt.file.contains(golden_name("win"))) {
+    ASSIGN_OR_RETURN(window,
+                     prompt.file.read_bf16(golden_name("win"),
+                                           {prompt.length(), config.num_hidden_layers, config.head_dim}));
+  }
+  RowErrors errors;
+  LayerObserver observer(config, golden, errors);
+  ASSIGN_OR_RETURN(const auto sequence, prompt.model.make_sequence());
+  const int64_t chunk = std::min(config.sliding_window, prompt.model.options().max_batch_tokens);
+  for (int64_t first = 0; first < prompt.length(); first += chunk) {
+    const int64_t count = std::min(chunk, prompt.length() - first);
+    observer.begin_call(first, count);
+    const SequenceSpan span{sequence.get(), first, std::span(prompt.ids).subspan(first, count),
+                            LogitsRows::kNone};
+    ASSIGN_OR_RETURN(const auto no_logits, prompt.model.forward({&span, 1}, &observer));
+    static_cast<void>(no_logits);
+    if (!window.empty())
+      RETURN_IF_ERROR(compare_window_rows(prompt, *sequence, window, first, count, errors["win"]));
+  }
+  RETURN_IF_ERROR(compare_compressed_rows(prompt, *sequence, errors));
+  RETURN_IF_ERROR(compare_dspark_rings(prompt, *sequence, errors));
+  report(prompt, errors, observer);
+  RETURN_IF_ERROR(compare_pending(prompt, "pend_kv", observer.newest_value()));
+  RETURN_IF_ERROR(compare_pending(prompt, "pend_gate", observer.newest_gate()));
+  for (auto& [item, rows] : errors) all_errors[item].insert(all_errors[item].end(), rows.begin(), rows.end());
+  return Status();
+}
+
+}  // namespace deepinfer::golden
