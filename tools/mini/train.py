@@ -1,0 +1,208 @@
+"""Trains the mini model: resumable, deterministic from the seed, one phase per call (see PHASES and README.md)."""
+import argparse
+import functools
+import json
+import os
+import pickle
+import threading
+import time
+import queue
+
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_infs=true "
+                                   "--xla_cpu_fast_math_honor_nans=true")
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tokenizers import Tokenizer
+
+import data
+import engram
+import model as M
+import optim
+
+# T, B: row length and rows per batch; quant: weights and caches as exported; acts: also Q8 activations and bf16;
+# restrict: true top-k; warm, decay: steps of linear growth at the start / share of linear decay at the end.
+PHASES = {
+    "base": dict(T=512, B=8, warm=60, decay=0.0, rate=1.0),
+    "quant": dict(T=512, B=8, quant=True, warm=10, decay=1.0, rate=0.7, index=0.1),
+    "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
+    "restrict": dict(T=4096, B=1, quant=True, restrict=True, warm=5, decay=1.0, rate=0.15, index=0.3, long_share=0.6,
+                     remat=True),
+    "final": dict(T=512, B=8, quant=True, acts=True, warm=5, decay=1.0, rate=0.1),
+    "dspark": dict(T=512, B=8, quant=True, dspark=True, warm=20, decay=0.4, rate=1.0),
+}
+ANCHOR_EVERY = 8
+
+
+def load_data(folder, phase, seed):
+    """(config, batch source)."""
+    cfg = M.Config(json.load(open(f"{folder}/config.json")))
+    tok = Tokenizer.from_file(f"{folder}/tokenizer.json")
+    tmap = engram.token_map(json.load(open(f"{folder}/tokenizer.json")), cfg.vocab_size)
+    hashes = engram.Hash(cfg.raw["text_config"], tmap)
+    return cfg, hashes, data.Packer(tok, hashes, phase["T"], phase["B"], seed, phase.get("long_share", 0.0))
+
+
+def prefetch(packer, hashes, first, depth=3):
+    """Batches from number `first` on, made in a thread."""
+    q = queue.Queue(depth)
+
+    def work():
+        n = first
+        while True:
+            ids, seg, weight, start = packer.batch(n)
+            q.put((n, ids, seg, weight, hashes.rows(ids, start)))
+            n += 1
+    threading.Thread(target=work, daemon=True).start()
+    while True:
+        yield q.get()
+
+
+def cross_entropy(lg, target):
+    return jax.nn.logsumexp(lg, -1) - jnp.take_along_axis(lg, target[..., None], -1)[..., 0]
+
+
+def backbone_loss(cfg, phase, params, ids, seg, weight, rows):
+    p = M.quantized(params) if phase.get("quant") else params
+    mode = M.Mode(caches=phase.get("quant", False), acts=phase.get("acts", False),
+                  restrict=phase.get("restrict", False), index_loss="index" in phase)
+    x, _, out = M.backbone(cfg, p, ids, seg, rows, mode, remat=phase.get("remat", False))
+    lg = M.logits(p, x).reshape(ids.shape + (-1,))
+    w = weight[:, 1:] * (seg[:, 1:] == seg[:, :-1]) * (seg[:, 1:] >= 0)
+    ce = cross_entropy(lg[:, :-1], ids[:, 1:])
+    hard = w >= 1
+    right = (lg[:, :-1].argmax(-1) == ids[:, 1:])
+    loss = (ce * w).sum() / w.sum()
+    info = {"loss": (ce * hard).sum() / hard.sum(), "top1": (right & hard).sum() / hard.sum(),
+            "load": jnp.stack(out["chosen"])}
+    if "index" in phase:
+        kl = sum(out["kl"]) / len(out["kl"])
+        info["kl"] = kl
+        loss = loss + phase["index"] * kl
+    return loss, info
+
+
+def dspark_loss(cfg, phase, train, fixed, ids, seg, weight, rows, anchors):
+    """Draft loss over blocks after the anchors; the backbone is frozen."""
+    p = M.quantized(train | fixed)
+    mode = M.Mode(caches=True)
+    _, main, _ = M.backbone(cfg, fixed | {k: jax.lax.stop_gradient(v) for k, v in p.items() if k in fixed}, ids, seg,
+                            rows, mode)
+    B, T = ids.shape
+    lg, conf = M.dspark(cfg, p, jax.lax.stop_gradient(main).reshape(B, T, -1), ids, seg, anchors, mode)
+    pos = anchors[..., None] + 2 + np.arange(cfg.dspark_block_size)
+    b = np.arange(B)[:, None, None]
+    target = ids[b, pos]
+    same = (seg[b, pos] == seg[b, anchors[..., None]]) & (seg[b, pos] >= 0)
+    w = weight[b, pos] * same
+    hit = (lg.argmax(-1) == target) & same
+    bce = jax.nn.softplus(conf) - conf * jax.lax.stop_gradient(hit)
+    loss = (cross_entropy(lg, target) * w).sum() / w.sum() + 0.1 * (bce * w).sum() / w.sum()
+    full = (w >= 1).all(-1)
+    run = (jnp.cumprod(hit, -1).sum(-1) * full).sum() / jnp.maximum(full.sum(), 1)
+    return loss, {"loss": loss, "top1": (hit * (w >= 1)).sum() / (w >= 1).sum(), "run": run}
+
+
+def schedule(phase, step, steps):
+    warm = min(1.0, (step + 1) / phase["warm"])
+    tail = phase["decay"] * steps
+    down = min(1.0, (steps - step) / tail) if tail else 1.0
+    return phase["rate"] * warm * max(down, 0.0)
+
+
+def is_draft(name):
+    return name.startswith("mtp.")
+
+
+def make_step(cfg, phase):
+    if phase.get("dspark"):
+        def step(params, opt, rate, ids, seg, weight, rows, anchors):
+            train = {k: v for k, v in params.items() if is_draft(k) and "gate.bias" not in k}
+            fixed = {k: v for k, v in params.items() if k not in train}
+            f = lambda t: dspark_loss(cfg, phase, t, fixed, ids, seg, weight, rows, anchors)
+            (_, info), g = jax.value_and_grad(f, has_aux=True)(train)
+            params, opt, norm = optim.update(params, g, opt, rate)
+            return params, opt, info | {"norm": norm}
+    else:
+        def step(params, opt, rate, ids, seg, weight, rows):
+            skip = lambda k: is_draft(k) or k.endswith("gate.bias") or ("indexer" in k and "index" not in phase)
+            train = {k: v for k, v in params.items() if not skip(k)}
+            fixed = {k: v for k, v in params.items() if skip(k)}
+            f = lambda t: backbone_loss(cfg, phase, t | fixed, ids, seg, weight, rows)
+            (_, info), g = jax.value_and_grad(f, has_aux=True)(train)
+            params, opt, norm = optim.update(params, g, opt, rate)
+            load = info.pop("load")
+            share = load / load.sum(-1, keepdims=True) * load.shape[-1]
+            for L in range(cfg.n_layers):
+                b = params[f"layers.{L}.ffn.gate.bias"] - 0.01 * jnp.minimum(rate, 1) * jnp.sign(share[L] - 1)
+                params[f"layers.{L}.ffn.gate.bias"] = b - b.mean()
+            return params, opt, info | {"norm": norm, "worst": share.max()}
+    return jax.jit(step, donate_argnums=(0, 1))
+
+
+def save(path, state):
+    with open(path + ".new", "wb") as f:
+        pickle.dump(jax.tree.map(np.asarray, state), f)
+    os.replace(path + ".new", path)
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("phase", choices=PHASES)
+    ap.add_argument("--model", default="models/mini", help="folder with config.json and tokenizer.json")
+    ap.add_argument("--out", default=os.path.expanduser("~/.cache/deepinfer-mini/run"))
+    ap.add_argument("--start", help="checkpoint to start the phase from (default: fresh or the phase's own)")
+    ap.add_argument("--steps", type=int, default=4000)
+    ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--rate", type=float, help="overrides the phase's learning-rate factor")
+    ap.add_argument("--T", type=int, help="overrides the row length")
+    ap.add_argument("--B", type=int, help="overrides the rows per batch")
+    ap.add_argument("--save-every", type=float, default=180, help="seconds")
+    a = ap.parse_args()
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/deepinfer-mini/xla"))
+    phase = dict(PHASES[a.phase])
+    for k in ("rate", "T", "B"):
+        if getattr(a, k) is not None:
+            phase[k] = getattr(a, k)
+    os.makedirs(a.out, exist_ok=True)
+    cfg, hashes, packer = load_data(a.model, phase, f"{a.seed}/{a.phase}")
+    own = f"{a.out}/{a.phase}.pkl"
+    if os.path.exists(own) and not a.start:
+        state = pickle.load(open(own, "rb"))
+    elif a.start:
+        state = pickle.load(open(a.start, "rb")) | {"step": 0}
+        state["opt"] = optim.init(state["params"])
+    else:
+        params = M.init(cfg, a.seed)
+        state = {"params": params, "opt": optim.init(params), "step": 0, "tokens": 0}
+    print(f"{sum(v.size for v in state['params'].values()) / 1e6:.2f} M parameters, phase {a.phase} {phase}", flush=True)
+    params, opt = jax.tree.map(jnp.asarray, (state["params"], state["opt"]))
+    step_fn = make_step(cfg, phase)
+    tokens, t0, saved, sums, n, begun = state["tokens"], time.time(), time.time(), {}, 0, state["step"]
+    for number, ids, seg, weight, rows in prefetch(packer, hashes, begun):
+        if number >= a.steps:
+            break
+        extra = ()
+        if phase.get("dspark"):
+            count = (phase["T"] - 8) // ANCHOR_EVERY
+            off = np.random.default_rng(number).integers(0, ANCHOR_EVERY, (phase["B"], count))
+            extra = (jnp.asarray(np.arange(count) * ANCHOR_EVERY + off),)
+        rate = schedule(phase, number, a.steps)
+        params, opt, info = step_fn(params, opt, rate, ids, seg, weight, rows, *extra)
+        tokens += int((seg >= 0).sum())
+        for k, v in info.items():
+            sums[k] = sums.get(k, 0.0) + float(v)
+        n += 1
+        if number == begun or (number + 1) % 20 == 0:
+            dt = time.time() - t0
+            line = {k: round(v / n, 4) for k, v in sums.items()}
+            print(f"{time.strftime('%H:%M:%S')} step {number + 1} rate {rate:.3f} Mtok {tokens / 1e6:.3f} "
+                  f"tok/s {phase['T'] * phase['B'] * n / dt:.0f} {line}", flush=True)
+            t0, sums, n = time.time(), {}, 0
+        if time.time() - saved > a.save_every or number + 1 == a.steps:
+            save(own, {"params": params, "opt": opt, "step": number + 1, "tokens": tokens})
+            saved = time.time()
+
+
+if __name__ == "__main__":
+    main()
