@@ -169,7 +169,7 @@ TEST_P(TableTest, SparseAttentionEqualsTheReferenceForEveryListLength) {
     const auto query = random_bf16(rng_, tokens * heads * dim);
     std::vector<float> sinks(heads, 0.3f);
     std::vector<Bf16> expected(query.size()), found(query.size());
-    AttentionArgs args{tokens, heads, dim, 0.125f, sinks.data(), query.data(), lists.data(), expected.data()};
+    AttentionArgs args{tokens, heads, dim, 0.125f, sinks.data(), query.data(), lists.data(), expected.data(), 40};
     ref_->sparse_attention(bench_.context(), args);
     args.out = found.data();
     ops_->sparse_attention(bench_.context(), args);
@@ -218,6 +218,24 @@ TEST_P(TableTest, IndexScoresEqualTheReferenceForAnyRuns) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2"));
+
+TEST(AttentionChunkTest, ChunksAreSixtyFourColumnsWhereverTheWindowEnds) {
+  const auto ends = [](int32_t window, int32_t compressed, int64_t window_columns) {
+    const AttentionArgs args{.window_columns = window_columns};
+    const AttentionList list{.num_window = window, .num_compressed = compressed};
+    std::vector<int64_t> ends;
+    for (int64_t begin = 0; begin < window + compressed; begin = ends.back()) ends.push_back(args.chunk_end(list, begin));
+    return ends;
+  };
+  using Ends = std::vector<int64_t>;
+  EXPECT_EQ(ends(128, 100, 128), (Ends{64, 128, 192, 228}));
+  EXPECT_EQ(ends(70, 100, 128), (Ends{64, 70, 134, 170}));   // compressed rows keep their columns
+  EXPECT_EQ(ends(16, 8, 16), (Ends{24}));                    // a small window shares its chunk
+  EXPECT_EQ(ends(10, 70, 16), (Ends{58, 80}));               // columns 16 to 63, then 64 and on
+  EXPECT_EQ(ends(133, 0, 128), (Ends{64, 128, 133}));        // draft rows follow a full window
+  EXPECT_EQ(ends(0, 3, 128), (Ends{3}));
+  EXPECT_EQ(ends(0, 0, 128), Ends{});
+}
 
 TEST(SelectOpsTest, UnknownNamesAreRefused) {
   ASSERT_FALSE(select_ops("mmx").ok());

@@ -28,9 +28,17 @@ const Ops& ref::table() {
   return ops;
 }
 
+int64_t AttentionArgs::chunk_end(const AttentionList& list, int64_t begin) const {
+  const int64_t window = list.num_window, total = window + list.num_compressed;
+  const int64_t shift = std::max<int64_t>(0, window_columns - window);  // column of a compressed row, less its index
+  const int64_t last = (begin < window ? begin : begin + shift) / kAttentionChunk * kAttentionChunk + kAttentionChunk;
+  return last <= window ? last : std::clamp(last - shift, window, total);
+}
+
 size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim) {
-  // Rows, eight transposed queries, weights of eight heads.
-  const int64_t floats = max_list * head_dim + 8 * head_dim + 8 * max_list;
+  // Rows, eight transposed queries, weights of eight heads and their factors between chunks.
+  const int64_t max_chunks = max_list / kAttentionChunk + 2;
+  const int64_t floats = max_list * head_dim + 8 * head_dim + 8 * max_list + 8 * max_chunks;
   return round_up(static_cast<size_t>(floats) * sizeof(float), 64);
 }
 

@@ -63,7 +63,9 @@ struct HcParams {
   float norm_eps = 1e-20f;
 };
 
-// The rows one query attends to: window rows oldest first, then compressed rows ascending by position.
+// The rows one query attends to: window rows oldest first, then compressed rows ascending by position. Window row i has
+// column i, compressed row j column window_columns + j; a chunk of the online softmax is kAttentionChunk columns.
+inline constexpr int64_t kAttentionChunk = 64;
 struct AttentionList {
   const std::byte* const* window = nullptr;      // packed window rows
   const std::byte* const* compressed = nullptr;  // packed compressed rows
@@ -79,6 +81,10 @@ struct AttentionArgs {
   const Bf16* query = nullptr;         // [num_tokens][num_heads][head_dim], rotated
   const AttentionList* lists = nullptr;  // [num_tokens]
   Bf16* out = nullptr;                 // [num_tokens][num_heads][head_dim], not yet rotated back
+  int64_t window_columns = 0;          // columns set aside for window rows, however few a list has
+
+  // One past the last row of a list that shares a chunk with row `begin`.
+  int64_t chunk_end(const AttentionList& list, int64_t begin) const;
 };
 
 // Index keys of one source layer: `rows_per_block` keys a block, all codes first, then all scales.
@@ -146,7 +152,9 @@ struct Ops {
   void (*swiglu)(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
                  float limit, Bf16* out);
 
-  // o_h = bf(sum_i exp(s_i - m) u_i / (sum_i exp(s_i - m) + exp(sink_h - m))), m = max s_i; zeros for an empty list.
+  // o_h = bf(sum_i exp(s_i) u_i / (sum_i exp(s_i) + exp(sink_h))), zeros for an empty list, as the reference rounds it:
+  // chunk by chunk with m = max of s so far, p_i = exp(s_i - m), older sums times exp(m_old - m); the weighted sum takes
+  // bf(p_i), the denominator p_i itself. model-v41 4.5.
   void (*sparse_attention)(KernelContext&, const AttentionArgs&);
 
   // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. Runs on the calling thread; callers split

@@ -89,7 +89,8 @@ void attend_and_project(ForwardPass& pass, const BlockWeights& weights) {
                     .sinks = weights.attn_sink.data(),
                     .query = ws.q.data(),
                     .lists = ws.lists.data(),
-                    .out = ws.o.data()});
+                    .out = ws.o.data(),
+                    .window_columns = config.sliding_window});
   pass.ops.rotate(pass.kernel, ws.o.data(), rows, heads, head_dim, config.qk_rope_head_dim, ws.cos_sin.data(),
                   Ops::Rotation::kInverse);
 

@@ -16,26 +16,44 @@ int64_t unpack_list(const AttentionList& list, int64_t dim, float* rows) {
   return list.num_window + list.num_compressed;
 }
 
-void attend_head(const AttentionArgs& args, const Bf16* query, float sink, const float* rows, int64_t count,
-                 float* weights, Bf16* out) {
-  const int64_t dim = args.head_dim;
-  float peak = -INFINITY;
+// Weighted sum and denominator of one chunk, added to what the earlier chunks left. Scores become weights in place.
+void add_chunk(float* scores, const float* rows, int64_t count, int64_t dim, float* peak, float* total, float* sum) {
+  const float old_peak = *peak;
+  for (int64_t i = 0; i < count; ++i) *peak = std::max(*peak, scores[i]);
+  const float factor = exp_f32(old_peak - *peak);
+  const float chunk_total = block_sum(count, [&](float partial, int64_t i) {
+    const float weight = exp_f32(scores[i] - *peak);
+    scores[i] = round_bf16(weight);
+    return partial + weight;
+  });
+  *total = std::fma(*total, factor, chunk_total);
+  for (int64_t d = 0; d < dim; ++d) {
+    const float chunk_sum = block_sum(count, [&](float partial, int64_t i) {
+      return std::fma(scores[i], rows[i * dim + d], partial);
+    });
+    sum[d] = std::fma(sum[d], factor, chunk_sum);
+  }
+}
+
+// `scores` and `sum` are scratch of [rows of the list] and [head_dim].
+void attend_head(const AttentionArgs& args, const AttentionList& list, const Bf16* query, float sink, const float* rows,
+                 float* scores, float* sum, Bf16* out) {
+  const int64_t dim = args.head_dim, count = list.num_window + list.num_compressed;
   for (int64_t i = 0; i < count; ++i) {
     const float dot = block_sum(dim, [&](float partial, int64_t d) {
       return std::fma(to_float(query[d]), rows[i * dim + d], partial);
     });
-    weights[i] = dot * args.softmax_scale;
-    peak = std::max(peak, weights[i]);
+    scores[i] = dot * args.softmax_scale;
   }
-  for (int64_t i = 0; i < count; ++i) weights[i] = exp_f32(weights[i] - peak);
-  const float total =
-      block_sum(count, [&](float partial, int64_t i) { return partial + weights[i]; }) + exp_f32(sink - peak);
-  for (int64_t d = 0; d < dim; ++d) {
-    const float sum = block_sum(count, [&](float partial, int64_t i) {
-      return std::fma(weights[i], rows[i * dim + d], partial);
-    });
-    out[d] = to_bf16(sum / total);
+  float peak = -INFINITY, total = 0;
+  std::fill_n(sum, dim, 0.0f);
+  for (int64_t begin = 0; begin < count;) {
+    const int64_t end = args.chunk_end(list, begin);
+    add_chunk(scores + begin, rows + begin * dim, end - begin, dim, &peak, &total, sum);
+    begin = end;
   }
+  total += exp_f32(sink - peak);
+  for (int64_t d = 0; d < dim; ++d) out[d] = to_bf16(sum[d] / total);
 }
 
 }  // namespace
@@ -47,14 +65,16 @@ void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
       auto* rows = reinterpret_cast<float*>(ctx.thread_scratch(part));
       for (int64_t token = part; token < args.num_tokens; token += ctx.pool->num_threads()) {
         const int64_t count = unpack_list(args.lists[token], args.head_dim, rows);
-        float* weights = rows + count * args.head_dim;
+        float* scores = rows + count * args.head_dim;
+        float* sum = scores + count;
         for (int64_t head = 0; head < args.num_heads; ++head) {
           const int64_t offset = token * row + head * args.head_dim;
           if (count == 0) {
             std::fill_n(args.out + offset, args.head_dim, Bf16{0});
             continue;
           }
-          attend_head(args, args.query + offset, args.sinks[head], rows, count, weights, args.out + offset);
+          attend_head(args, args.lists[token], args.query + offset, args.sinks[head], rows, scores, sum,
+                      args.out + offset);
         }
       }
     }

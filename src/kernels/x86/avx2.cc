@@ -340,51 +340,76 @@ void transpose_queries(int64_t heads, int64_t dim, int64_t stride, Load&& load, 
   }
 }
 
-// Scores of eight heads against all rows, then their softmax weights: weights[i * stride], returns the totals.
-__m256 softmax_weights(const float* rows, int64_t count, int64_t dim, const float* query_t, int64_t stride,
-                       __m256 scale, __m256 sinks, float* weights) {
-  __m256 peak = _mm256_set1_ps(-INFINITY);
-  const auto keep = [&](int64_t i, __m256 dot) {
-    const __m256 score = _mm256_mul_ps(dot, scale);
-    peak = _mm256_max_ps(score, peak);
-    _mm256_storeu_ps(weights + i * stride, score);
-  };
+// Scores of eight heads against all rows: scores[i * 8].
+void attention_scores(const float* rows, int64_t count, int64_t dim, const float* query_t, __m256 scale, float* scores) {
   int64_t i = 0;
   __m256 dots[kKeyTile];
   for (; i + kKeyTile <= count; i += kKeyTile) {
-    dot_tile<kKeyTile>(rows + i * dim, dim, query_t, stride, dots);
-    for (int64_t j = 0; j < kKeyTile; ++j) keep(i + j, dots[j]);
+    dot_tile<kKeyTile>(rows + i * dim, dim, query_t, 8, dots);
+    for (int64_t j = 0; j < kKeyTile; ++j) _mm256_storeu_ps(scores + (i + j) * 8, _mm256_mul_ps(dots[j], scale));
   }
   for (; i < count; ++i) {
-    dot_tile<1>(rows + i * dim, dim, query_t, stride, dots);
-    keep(i, dots[0]);
+    dot_tile<1>(rows + i * dim, dim, query_t, 8, dots);
+    _mm256_storeu_ps(scores + i * 8, _mm256_mul_ps(dots[0], scale));
   }
-  __m256 total = _mm256_setzero_ps();
-  for (int64_t begin = 0; begin < count; begin += kSumBlock) {
-    __m256 partial = _mm256_setzero_ps();
-    for (int64_t k = begin; k < std::min(begin + kSumBlock, count); ++k) {
-      const __m256 weight = exp8(_mm256_sub_ps(_mm256_loadu_ps(weights + k * stride), peak));
-      _mm256_storeu_ps(weights + k * stride, weight);
-      partial = _mm256_add_ps(partial, weight);
+}
+
+// bf(x) of eight numbers as fp32; finite or infinite.
+inline __m256 round_bf16_8(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  return _mm256_castsi256_ps(_mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+// Turns the scores of eight heads into the weights of the sum, chunk by chunk; factors[c * 8] is what chunk c makes of
+// the sums before it. Returns the denominators.
+__m256 softmax_weights(const AttentionArgs& args, const AttentionList& list, int64_t count, __m256 sinks, float* scores,
+                       float* factors) {
+  __m256 peak = _mm256_set1_ps(-INFINITY), total = _mm256_setzero_ps();
+  for (int64_t begin = 0; begin < count; factors += 8) {
+    const int64_t end = args.chunk_end(list, begin);
+    const __m256 old_peak = peak;
+    for (int64_t i = begin; i < end; ++i) peak = _mm256_max_ps(_mm256_loadu_ps(scores + i * 8), peak);
+    const __m256 factor = exp8(_mm256_sub_ps(old_peak, peak));
+    _mm256_storeu_ps(factors, factor);
+    __m256 chunk_total = _mm256_setzero_ps();
+    for (; begin < end; begin += kSumBlock) {
+      __m256 partial = _mm256_setzero_ps();
+      for (int64_t i = begin; i < std::min(begin + kSumBlock, end); ++i) {
+        const __m256 weight = exp8(_mm256_sub_ps(_mm256_loadu_ps(scores + i * 8), peak));
+        _mm256_storeu_ps(scores + i * 8, round_bf16_8(weight));
+        partial = _mm256_add_ps(partial, weight);
+      }
+      chunk_total = _mm256_add_ps(chunk_total, partial);
     }
-    total = _mm256_add_ps(total, partial);
+    begin = end;
+    total = _mm256_fmadd_ps(total, factor, chunk_total);
   }
   return _mm256_add_ps(total, exp8(_mm256_sub_ps(sinks, peak)));
 }
 
-// out[d] = bf(sum_i weights[i * stride] rows[i][d] / total) for 32 channels from d.
-void weighted_sum32(const float* rows, int64_t count, int64_t dim, const float* weights, int64_t stride, float total,
-                    Bf16* out) {
+// out[d] = bf(sum_i weights[i * 8] rows[i][d] / total) for 32 channels from d, chunk by chunk.
+void weighted_sum32(const AttentionArgs& args, const AttentionList& list, const float* rows, int64_t count,
+                    const float* weights, const float* factors, float total, Bf16* out) {
+  const int64_t dim = args.head_dim;
   __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-  for (int64_t begin = 0; begin < count; begin += kSumBlock) {
-    __m256 partial[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
-    for (int64_t i = begin; i < std::min(begin + kSumBlock, count); ++i) {
-      const __m256 weight = _mm256_broadcast_ss(weights + i * stride);
-      for (int v = 0; v < 4; ++v) {
-        partial[v] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(rows + i * dim + 8 * v), partial[v]);
+  for (int64_t begin = 0; begin < count; factors += 8) {
+    const int64_t end = args.chunk_end(list, begin);
+    __m256 chunk[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (; begin < end; begin += kSumBlock) {
+      __m256 partial[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+      for (int64_t i = begin; i < std::min(begin + kSumBlock, end); ++i) {
+        const __m256 weight = _mm256_broadcast_ss(weights + i * 8);
+        for (int v = 0; v < 4; ++v) {
+          partial[v] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(rows + i * dim + 8 * v), partial[v]);
+        }
       }
+      for (int v = 0; v < 4; ++v) chunk[v] = _mm256_add_ps(chunk[v], partial[v]);
     }
-    for (int v = 0; v < 4; ++v) sum[v] = _mm256_add_ps(sum[v], partial[v]);
+    begin = end;
+    const __m256 factor = _mm256_broadcast_ss(factors);
+    for (int v = 0; v < 4; ++v) sum[v] = _mm256_fmadd_ps(sum[v], factor, chunk[v]);
   }
   alignas(32) float values[32];
   for (int v = 0; v < 4; ++v) _mm256_store_ps(values + 8 * v, _mm256_div_ps(sum[v], _mm256_set1_ps(total)));
@@ -409,17 +434,18 @@ void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t las
   }
   float* query_t = rows + count * dim;
   float* weights = query_t + 8 * dim;
+  float* factors = weights + 8 * count;
   for (int64_t head = first; head < last; head += 8) {
     const int64_t heads = std::min<int64_t>(8, last - head);
     transpose_queries(heads, dim, 8, [&](int64_t h, int64_t d) { return to_float(query[(head + h) * dim + d]); },
                       query_t);
     alignas(32) float sinks[8] = {}, totals[8];
     std::copy_n(args.sinks + head, heads, sinks);
-    _mm256_store_ps(totals, softmax_weights(rows, count, dim, query_t, 8, _mm256_set1_ps(args.softmax_scale),
-                                            _mm256_load_ps(sinks), weights));
+    attention_scores(rows, count, dim, query_t, _mm256_set1_ps(args.softmax_scale), weights);
+    _mm256_store_ps(totals, softmax_weights(args, list, count, _mm256_load_ps(sinks), weights, factors));
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t d = 0; d < dim; d += 32) {
-        weighted_sum32(rows + d, count, dim, weights + h, 8, totals[h], out + (head + h) * dim + d);
+        weighted_sum32(args, list, rows + d, count, weights + h, factors + h, totals[h], out + (head + h) * dim + d);
       }
     }
   }
