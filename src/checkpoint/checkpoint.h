@@ -1,25 +1,27 @@
 // A checkpoint directory in the released format, opened and checked as a whole before any weight is used.
 //
-//   config.json, model.safetensors.index.json + shards (or one model.safetensors), tokenizer.json beside them.
+//   config.json, model.safetensors.index.json + shards (or one model.safetensors), tokenizer.json beside
+//   them.
 //
-// open() reads headers only: it verifies name, dtype, shape and scale shape of every tensor of model-v41 11.1 (vision
-// when config has it), offsets, overlaps and file sizes, and reports all faults at once. load() then reads bytes by
-// pread into aligned, populated memory. Names are accepted with or without a `model.` prefix; extra tensors are noted,
-// not refused.
+// Opening reads headers only: it verifies name, dtype, shape and scale shape of every tensor of
+// model-v41 11.1 (vision when config has it), offsets, overlaps and file sizes, and reports all faults at
+// once. read() then brings bytes by pread. Names are accepted with or without a `model.` prefix; tensors that
+// the model does not use are noted, not refused.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <stop_token>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "checkpoint/config.h"
+#include "checkpoint/safetensors.h"
 #include "tensor/tensor.h"
 
 namespace deepinfer {
@@ -31,48 +33,57 @@ using ProgressFunction = std::function<void(uint64_t done_bytes, uint64_t total_
 struct TensorLocation {
   DType dtype = DType::kU8;
   Shape shape;
-  std::string file;     // path of the shard
-  uint64_t offset = 0;  // of the first byte in the file
+  size_t file_idx = 0;  // into Checkpoint::files()
+  uint64_t offset = 0;  // of the first byte in that file
   uint64_t size_bytes = 0;
 };
 
-// Immutable after open(); thread-safe.
+struct CheckpointReport;
+
+// Immutable after open(); thread-safe. Keeps the shards open, so what was checked is what is read.
 class Checkpoint {
  public:
-  // All faults of the directory in one error, one a line ("file: tensor: found, expected").
+  // All faults of the directory in one error, one a line ("file: tensor: found, expected"); kNotFound when
+  // there is no config.json at all.
   static Result<Checkpoint> open(const std::string& directory);
+  // The same for a caller that wants the faults one by one.
+  static CheckpointReport inspect(const std::string& directory);
+
+  Checkpoint(Checkpoint&&) noexcept;
+  ~Checkpoint();
 
   const std::string& directory() const { return directory_; }
   const ModelConfig& config() const { return config_; }
+  // Paths of the shards.
+  std::vector<std::string> files() const;
   // Every tensor of the model by its released name (no `model.` prefix).
   const std::map<std::string, TensorLocation, std::less<>>& tensors() const { return tensors_; }
   const std::vector<std::string>& unused_tensors() const { return unused_tensors_; }
   bool contains(std::string_view name) const { return tensors_.contains(name); }
 
-  // Reads one tensor's bytes into `out` (same size). kNotFound, kDataLoss (file shorter than promised), kIo.
-  Status read(std::string_view name, std::span<std::byte> out) const;
+  // Reads one tensor's bytes into `out` (same size), in large pieces; after each piece on_bytes hears how
+  // many bytes it brought. kNotFound, kInvalidArgument (size of `out`), kDataLoss (file shorter than
+  // promised), kIo.
+  Status read(std::string_view name, std::span<std::byte> out,
+              const std::function<void(uint64_t piece_bytes)>& on_bytes = {}) const;
 
  private:
+  friend class CheckpointOpener;
+  Checkpoint();
+
   std::string directory_;
   ModelConfig config_;
+  std::vector<ReadFile> files_;
   std::map<std::string, TensorLocation, std::less<>> tensors_;
   std::vector<std::string> unused_tensors_;
 };
 
-// The tensors of one plain safetensors file in memory, for golden data and tests. Owns the bytes.
-class SafetensorsFile {
- public:
-  static Result<SafetensorsFile> load(const std::string& path);
-
-  bool contains(std::string_view name) const { return tensors_.contains(name); }
-  // kNotFound with the file's name. The view borrows from this object.
-  Result<TensorView> find(std::string_view name) const;
-  std::vector<std::string> names() const;
-
- private:
-  std::string path_;
-  AlignedBuffer bytes_;
-  std::map<std::string, TensorLocation, std::less<>> tensors_;
+// Everything that opening a directory found.
+struct CheckpointReport {
+  ModelConfig config;                    // what could be read of it
+  std::vector<std::string> faults;       // sorted, one line each; empty for a sound directory
+  bool found = false;                    // there is a config.json
+  std::optional<Checkpoint> checkpoint;  // when there are no faults
 };
 
 }  // namespace deepinfer

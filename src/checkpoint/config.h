@@ -1,8 +1,8 @@
 // The model's shape and constants, read from `config.json` (model-v41 1.1) and checked.
 //
-// Every key of the specification is read. A key that changes the numbers and has a value this engine does not compute
-// is refused by name (decisions 7: what can't be computed right is refused, not what is merely unusual).
-// Field names are the keys of the file.
+// Every key of the specification is read. A key that changes the numbers and has a value this engine does not
+// compute is refused by name (decisions 7: what can't be computed right is refused, not what is merely
+// unusual). Field names are the keys of the file.
 #pragma once
 
 #include <cstdint>
@@ -98,13 +98,27 @@ struct ModelConfig {
 
   std::optional<VisionConfig> vision;  // absent in text-only checkpoints
 
-  // The first decoder layer: the first entry of compress_ratios that equals 1.
+  // Keys of the file that nothing here reads, as paths ("text_config.use_sliding_window"): worth a warning,
+  // no more.
+  std::vector<std::string> unknown_keys;
+
+  // The first decoder layer: the first entry of compress_ratios that equals 1; num_hidden_layers when none
+  // does.
   int64_t first_decoder_layer() const;
   // Nearest source at or before `layer` in an ascending list of source layers; nullopt when there is none.
   static std::optional<int64_t> source_of(const std::vector<int64_t>& sources, int64_t layer);
 };
 
-// Parses and checks the text of a config.json. All faults of the file come in one error, one line each.
+// What reading a config.json found. With faults, `config` holds what could be read and must not be run.
+struct ConfigReport {
+  ModelConfig config;
+  std::vector<std::string> faults;  // "text_config.hidden_act: found "gelu", expected "silu""
+  bool shapes_known = false;  // every key that decides a tensor's name or shape was read and is in range
+};
+ConfigReport read_model_config(std::string_view json_text);
+
+// The same for callers that need a sound config: all faults of the text in one kInvalidArgument, one line
+// each.
 Result<ModelConfig> parse_model_config(std::string_view json_text);
 
 }  // namespace deepinfer

@@ -1,0 +1,49 @@
+// The tensors that a checkpoint of a given config must hold: names, element types and shapes of
+// model-v41 11.1.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/config.h"
+#include "tensor/tensor.h"
+
+namespace deepinfer {
+
+// The components by which parameters and bytes are counted (model-v41 1.2), in the order of that table.
+enum class WeightKind {
+  kAttention,
+  kNorm,
+  kHyperConnection,
+  kRouter,
+  kSharedExpert,
+  kRoutedExpert,
+  kCompressor,
+  kIndexer,
+  kEngramTable,
+  kEngramProjection,
+  kEmbeddingAndHead,
+  kDspark,
+  kVision,
+  kAligner,
+};
+inline constexpr size_t kNumWeightKinds = 14;
+std::string_view weight_kind_name(WeightKind kind);
+
+struct ExpectedTensor {
+  std::string name;
+  DType dtype = DType::kU8;
+  Shape shape;
+  WeightKind kind = WeightKind::kAttention;
+
+  uint64_t size_bytes() const;
+  // Two for every byte of packed FP4, none for a scale.
+  uint64_t num_parameters() const;
+};
+
+// Requires ConfigReport::shapes_known. Every size is below 2^63 then.
+std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+
+}  // namespace deepinfer
