@@ -6,6 +6,7 @@
 
 #include "apps/command.h"
 #include "apps/generate_command.h"
+#include "apps/tokenize_command.h"
 #include "base/log.h"
 
 namespace deepinfer {
@@ -14,6 +15,8 @@ namespace {
 using AddCommand = Command (*)(CLI::App& program);
 constexpr AddCommand kCommands[] = {
     add_generate_command,
+    add_tokenize_command,
+    add_detokenize_command,
 };
 
 constexpr char kFooter[] = R"(Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted.

@@ -45,25 +45,25 @@ void Bpe::append(std::string_view piece, std::vector<TokenId>& ids) const {
 
 void Bpe::append_short(std::string_view piece, std::vector<TokenId>& ids) const {
   TokenId tokens[kShortPiece];
-  uint32_t ranks[kShortPiece];    // of the pair that begins here
+  uint32_t ranks[kShortPiece];  // of the pair that begins here; kNoRank at the last token
   TokenId results[kShortPiece];
   size_t count = piece.size();
   const auto update = [&](size_t i) {
-    if (i + 1 >= count) return;
-    const Slot& pair = find(tokens[i], tokens[i + 1]);
+    const Slot pair = i + 1 < count ? find(tokens[i], tokens[i + 1]) : Slot{};
     ranks[i] = pair.rank;
     results[i] = pair.result;
   };
+  const auto close_gap = [&](auto* values, size_t gap) { std::copy(values + gap + 1, values + count, values + gap); };
   for (size_t i = 0; i < count; ++i) tokens[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
   for (size_t i = 0; i < count; ++i) update(i);
-  while (count > 1) {
-    const size_t best = std::min_element(ranks, ranks + count - 1) - ranks;
-    if (ranks[best] == kNoRank) break;
+  while (true) {
+    const size_t best = std::min_element(ranks, ranks + count) - ranks;
+    if (best == count || ranks[best] == kNoRank) break;
     tokens[best] = results[best];
+    close_gap(tokens, best + 1);
+    close_gap(ranks, best + 1);
+    close_gap(results, best + 1);
     --count;
-    std::copy(tokens + best + 2, tokens + count + 1, tokens + best + 1);
-    std::copy(ranks + best + 2, ranks + count, ranks + best + 1);
-    std::copy(results + best + 2, results + count, results + best + 1);
     update(best);
     if (best > 0) update(best - 1);
   }
