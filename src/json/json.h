@@ -29,15 +29,15 @@ class JsonValue {
   using Object = std::vector<JsonMember>;
 
   JsonValue() = default;  // null
-  JsonValue(bool value) : value_(value) {}
+  JsonValue(bool value);
   template <std::integral T>
   JsonValue(T value) : value_(integer(value)) {}
-  JsonValue(double value) : value_(value) {}
-  JsonValue(std::string value) : value_(std::move(value)) {}
-  JsonValue(std::string_view value) : value_(std::string(value)) {}
-  JsonValue(const char* value) : value_(std::string(value)) {}
-  JsonValue(Array value) : value_(std::move(value)) {}
-  JsonValue(Object value) : value_(std::move(value)) {}
+  JsonValue(double value);
+  JsonValue(std::string value);
+  JsonValue(std::string_view value);
+  JsonValue(const char* value);
+  JsonValue(Array value);
+  JsonValue(Object value);
 
   // kUint64 only above 2^63-1, so an integer has one representation.
   Kind kind() const { return static_cast<Kind>(value_.index()); }
@@ -79,6 +79,15 @@ struct JsonMember {
   JsonValue value;
   friend bool operator==(const JsonMember& a, const JsonMember& b) = default;
 };
+
+// Defined here because the storage needs a whole JsonMember.
+inline JsonValue::JsonValue(bool value) : value_(value) {}
+inline JsonValue::JsonValue(double value) : value_(value) {}
+inline JsonValue::JsonValue(std::string value) : value_(std::move(value)) {}
+inline JsonValue::JsonValue(std::string_view value) : value_(std::string(value)) {}
+inline JsonValue::JsonValue(const char* value) : value_(std::string(value)) {}
+inline JsonValue::JsonValue(Array value) : value_(std::move(value)) {}
+inline JsonValue::JsonValue(Object value) : value_(std::move(value)) {}
 
 enum class DuplicateKeys { kLastWins, kError };
 

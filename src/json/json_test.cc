@@ -85,6 +85,7 @@ TEST(JsonParse, MalformedTextIsRefused) {
                            "nulll",
                            "truee",
                            "[nulll]",
+                           "{\"a\": null \"b\": 1}",
                            "[truex]",
                            "01",
                            "[01]",

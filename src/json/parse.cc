@@ -76,10 +76,18 @@ class TreeBuilder {
     return simdjson::TAPE_ERROR;
   }
 
+  // The start of a token, for a message: short, and never half a character.
+  static std::string_view quotable(std::string_view token) {
+    size_t length = 0;
+    while (length < std::min<size_t>(token.size(), 40) && token[length] > ' ' && token[length] < 0x7f) ++length;
+    return token.substr(0, length);
+  }
+
   // is_null() says only whether the text begins like null, so the whole word is compared here.
   simdjson::error_code build_null(ondemand::value node, JsonValue& out) {
     const std::string_view token = trimmed(std::string_view(node.raw_json_token()));
-    if (token != "null" || !node.is_null()) return simdjson::N_ATOM_ERROR;
+    bool is_null = false;
+    if (token != "null" || node.is_null().get(is_null) || !is_null) return simdjson::N_ATOM_ERROR;
     out = JsonValue();
     return simdjson::SUCCESS;
   }
@@ -130,7 +138,7 @@ class TreeBuilder {
     double value = 0;
     const auto error = node.get_double().get(value);
     if (error == simdjson::NUMBER_ERROR)
-      reason_ = fmt::format("bad or too large number '{}'", token.substr(0, 40));
+      reason_ = fmt::format("bad or too large number '{}'", quotable(token));
     if (!error) out = value;
     return error;
   }
