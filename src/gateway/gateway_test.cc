@@ -188,6 +188,7 @@ TEST_F(GatewayTest, AFailureOfTheEngineIsAnErrorInAnswerAndStream) {
 
 TEST_F(GatewayTest, StoppingEndsRunningAnswersCleanly) {
   begin_chat(std::string(R"("stream":true,)") + kNoThinking);
+  tokens_.wait_for_request(1);
   TestClient waiting(gateway_->port());
   waiting.send(http_post("/v1/chat/completions", chat_body(kNoThinking)));
   tokens_.wait_for_request(2);
