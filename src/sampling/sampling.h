@@ -21,16 +21,17 @@ struct SamplingParams {
 // kInvalidArgument names the parameter, the value found and the range expected.
 Status check_sampling_params(const SamplingParams& params);
 
-// Reused by one executor thread so that sampling allocates nothing after the first call. Not thread-safe.
+// Owned by the executor thread; allocates nothing after construction.
 class Sampler {
  public:
   explicit Sampler(int64_t vocab_size);
 
-  // The token for absolute position `position`. NaN logits are an error (kInternal) that names the first bad id.
+  // The token for absolute position `position`, from logits [vocab_size] and checked parameters. A logit of -inf is a
+  // token that can't be drawn. kInternal when a logit is NaN (names the first) or the largest one is not finite.
   Result<int32_t> sample(std::span<const float> logits, const SamplingParams& params, int64_t position);
 
  private:
-  std::vector<float> probabilities_;
+  std::vector<float> weights_;
   std::vector<int32_t> order_;
 };
 

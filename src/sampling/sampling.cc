@@ -1,0 +1,88 @@
+#include "sampling/sampling.h"
+
+#include <cmath>
+
+#include "base/random.h"
+#include "sampling/distribution.h"
+
+namespace deepinfer {
+namespace {
+
+// A number in [0, 1) with 53 bits that belongs to (seed, position) alone.
+double uniform(uint64_t seed, int64_t position) {
+  const auto word = static_cast<uint64_t>(position);
+  const auto words = philox4x32(seed, {0, 0, static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)});
+  return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
+}
+
+// Inverse CDF in id order: the first kept token whose running mass exceeds fraction * total mass.
+template <typename Keeps>
+int32_t draw(std::span<const float> weights, double fraction, const Keeps& keeps) {
+  const auto size = static_cast<int32_t>(weights.size());
+  double total = 0;
+  for (int32_t id = 0; id < size; ++id) total += keeps(id) ? weights[id] : 0.0f;
+  const double target = fraction * total;
+  double mass = 0;
+  int32_t last = 0;
+  for (int32_t id = 0; id < size; ++id) {
+    if (weights[id] == 0 || !keeps(id)) continue;
+    mass += weights[id];
+    last = id;
+    if (mass > target) break;
+  }
+  return last;
+}
+
+Error bad_parameter(std::string_view name, double found, std::string_view expected) {
+  return Error(Code::kInvalidArgument, "{}: found {}, expected {}", name, found, expected);
+}
+
+}  // namespace
+
+// Every comparison is written so that NaN fails it.
+Status check_sampling_params(const SamplingParams& params) {
+  if (!(params.temperature >= 0) || std::isinf(params.temperature)) {
+    return bad_parameter("temperature", params.temperature, "a finite number >= 0");
+  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) return bad_parameter("top_p", params.top_p, "a number in (0, 1]");
+  if (params.top_k < 0) {
+    return Error(Code::kInvalidArgument, "top_k: found {}, expected a number >= 0", params.top_k);
+  }
+  if (!(params.min_p >= 0 && params.min_p <= 1)) return bad_parameter("min_p", params.min_p, "a number in [0, 1]");
+  return {};
+}
+
+int32_t argmax(std::span<const float> logits) {
+  int32_t best = -1;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) return -1;
+    if (best < 0 || logits[i] > logits[best]) best = static_cast<int32_t>(i);
+  }
+  return best;
+}
+
+Sampler::Sampler(int64_t vocab_size) : weights_(vocab_size), order_(vocab_size) {}
+
+Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingParams& params, int64_t position) {
+  CHECK(logits.size() == weights_.size());
+  const int32_t best = argmax(logits);
+  if (best < 0) {
+    size_t bad = 0;
+    while (bad + 1 < logits.size() && !std::isnan(logits[bad])) ++bad;
+    return Error(Code::kInternal, "sampling: logit of id {} at position {} is not a number", bad, position);
+  }
+  if (std::isinf(logits[best])) {
+    return Error(Code::kInternal, "sampling: largest logit at position {} is {}, expected a finite one", position,
+                 logits[best]);
+  }
+  if (params.temperature == 0) return best;
+
+  const double sum = softmax_weights(logits, params.temperature, weights_);
+  const double fraction = uniform(params.seed, position);
+  const bool filtered = params.top_k > 0 || params.top_p < 1 || params.min_p > 0;
+  if (!filtered) return draw(weights_, fraction, [](int32_t) { return true; });
+  const Cut cut = find_cut(logits, weights_, sum, params, order_);
+  return draw(weights_, fraction, [&](int32_t id) { return cut.keeps(logits[id], id); });
+}
+
+}  // namespace deepinfer
