@@ -44,7 +44,8 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
   parser.add_option("--max-tokens", options.max_tokens, "at most so many new tokens")->capture_default_str();
   parser.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
       ->capture_default_str();
-  parser.add_option("--top-p", options.sampling.top_p, "probability mass to draw from")->capture_default_str();
+  parser.add_option("--top-p", options.sampling.top_p, "probability mass to draw from")
+      ->capture_default_str();
   parser.add_option("--seed", options.sampling.seed, "same seed, same text")->capture_default_str();
   parser.add_option("--threads", options.threads, "compute threads, 0 for one a core")->capture_default_str();
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");

@@ -1,5 +1,5 @@
-// Owns the model, the sequences and the thread that runs them. First version: requests run one after another in order
-// of arrival; continuous batching replaces the loop behind this same face.
+// Owns the model, the sequences and the thread that runs them. First version: requests run one after another
+// in order of arrival; continuous batching replaces the loop behind this same face.
 //
 // Knows token ids only: no text, no JSON, no HTTP.
 #pragma once
@@ -29,9 +29,9 @@ enum class FinishReason { kStop, kLength, kCancelled, kError };
 
 // What one request asks for. Plain data.
 struct EngineRequest {
-  std::vector<int32_t> prompt_ids;     // at least one; ids below the model's vocab_size
-  int64_t max_tokens = 0;              // at least one new token
-  std::vector<int32_t> stop_ids;       // ends the answer; the stop token itself is not delivered
+  std::vector<int32_t> prompt_ids;  // at least one; ids below the model's vocab_size
+  int64_t max_tokens = 0;           // at least one new token
+  std::vector<int32_t> stop_ids;    // ends the answer; the stop token itself is counted, not delivered
   SamplingParams sampling;
 };
 
@@ -39,14 +39,15 @@ struct EngineRequest {
 struct EngineEvent {
   enum class Kind { kToken, kFinished };
   Kind kind = Kind::kToken;
-  int32_t token_id = 0;        // kToken
+  int32_t token_id = 0;                              // kToken
   FinishReason finish_reason = FinishReason::kStop;  // kFinished
-  std::optional<Error> error;  // kFinished with kError
-  int64_t prompt_tokens = 0;   // kFinished
+  std::optional<Error> error = {};                   // kFinished with kError
+  int64_t prompt_tokens = 0;                         // kFinished
   int64_t completion_tokens = 0;
 };
 
-// Called on the engine thread for each event of one request; must be quick and must not call back into the engine.
+// Called on the engine thread for each event of one request; must be quick and must not call back into the
+// engine.
 using EventSink = std::function<void(const EngineEvent&)>;
 
 struct EngineOptions {
@@ -63,11 +64,13 @@ class Engine {
  public:
   using RequestId = uint64_t;
 
-  // Borrows nothing: takes the model. The counters outlive the engine.
+  // Takes the model; borrows the counters, which outlive the engine. Counts requests, prompt_tokens,
+  // completion_tokens, cancelled and errors.
   Engine(std::unique_ptr<Model> model, EngineOptions options, Counters& counters);
   ~Engine();
 
-  // Checks the request (kInvalidArgument: empty prompt, id out of range, prompt longer than the context) and queues it.
+  // Checks the request and queues it. kInvalidArgument: empty prompt, id out of range, no room for one new
+  // token in the context, max_tokens below 1, bad sampling parameters. kResourceExhausted: the queue is full.
   Result<RequestId> submit(EngineRequest request, EventSink sink);
   // Ends a request soon with FinishReason::kCancelled; unknown or finished ids are ignored.
   void cancel(RequestId id);
@@ -84,6 +87,7 @@ class Engine {
   std::unique_ptr<Model> model_;
   const EngineOptions options_;
   Counters& counters_;
+  Sampler sampler_;  // engine thread only
   mutable std::mutex mu_;
   std::condition_variable_any work_;
   std::deque<std::shared_ptr<Job>> queue_;  // guarded by mu_

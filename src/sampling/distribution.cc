@@ -6,8 +6,8 @@
 
 namespace deepinfer {
 
-// The exponential is the C library's in double, rounded to float: its last double bit, which may differ between
-// libraries, then practically never shows.
+// The exponential is the C library's in double, rounded to float: its last double bit, which may differ
+// between libraries, then practically never shows.
 double softmax_weights(std::span<const float> logits, double temperature, std::span<float> weights) {
   CHECK(logits.size() == weights.size());
   const double max = *std::max_element(logits.begin(), logits.end());
@@ -19,9 +19,10 @@ double softmax_weights(std::span<const float> logits, double temperature, std::s
   return sum;
 }
 
-// A heap gives the descending order one token at a time, so a sharp distribution costs little more than one pass.
-Cut find_cut(std::span<const float> logits, std::span<const float> weights, double sum, const SamplingParams& params,
-             std::span<int32_t> order) {
+// A heap gives the descending order one token at a time, so a sharp distribution costs little more than one
+// pass.
+Cut find_cut(std::span<const float> logits, std::span<const float> weights, double sum,
+             const SamplingParams& params, std::span<int32_t> order) {
   const auto comes_later = [&](int32_t a, int32_t b) {
     return logits[a] < logits[b] || (logits[a] == logits[b] && a > b);
   };

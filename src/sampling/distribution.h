@@ -1,5 +1,5 @@
-// The distribution that a token is drawn from: softmax at a temperature, cut by top-k, top-p and min-p. Private to the
-// room and its tests; model-v41 8.
+// The distribution that a token is drawn from: softmax at a temperature, cut by top-k, top-p and min-p.
+// Private to the room and its tests; model-v41 8.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace deepinfer {
 
-// weights[i] = exp((logits[i] - max) / temperature), each rounded once to float; returns their sum in id order.
-// p[i] = weights[i] / sum. Requires temperature > 0, a finite maximum and equal sizes.
+// weights[i] = exp((logits[i] - max) / temperature), each rounded once to float; returns their sum in id
+// order. p[i] = weights[i] / sum. Requires temperature > 0, a finite maximum and equal sizes.
 double softmax_weights(std::span<const float> logits, double temperature, std::span<float> weights);
 
 // The last token of the descending order (logit, then lowest id first) that is kept.
@@ -24,10 +24,11 @@ struct Cut {
   }
 };
 
-// Each limit keeps a prefix of the descending order: top_k its first k tokens, top_p the shortest prefix whose mass
-// reaches top_p, min_p the tokens with p >= min_p * p_max. All refer to the unfiltered softmax, so the shortest prefix
-// wins. `order` is scratch of the same size. Requires at least one limit and checked parameters.
-Cut find_cut(std::span<const float> logits, std::span<const float> weights, double sum, const SamplingParams& params,
-             std::span<int32_t> order);
+// Each limit keeps a prefix of the descending order: top_k its first k tokens, top_p the shortest prefix
+// whose mass reaches top_p, min_p the tokens with p >= min_p * p_max. All refer to the unfiltered softmax, so
+// the shortest prefix wins. `order` is scratch of the same size. Requires at least one limit and checked
+// parameters.
+Cut find_cut(std::span<const float> logits, std::span<const float> weights, double sum,
+             const SamplingParams& params, std::span<int32_t> order);
 
 }  // namespace deepinfer

@@ -44,11 +44,13 @@ Status check_sampling_params(const SamplingParams& params) {
   if (!(params.temperature >= 0) || std::isinf(params.temperature)) {
     return bad_parameter("temperature", params.temperature, "a finite number >= 0");
   }
-  if (!(params.top_p > 0 && params.top_p <= 1)) return bad_parameter("top_p", params.top_p, "a number in (0, 1]");
+  if (!(params.top_p > 0 && params.top_p <= 1))
+    return bad_parameter("top_p", params.top_p, "a number in (0, 1]");
   if (params.top_k < 0) {
     return Error(Code::kInvalidArgument, "top_k: found {}, expected a number >= 0", params.top_k);
   }
-  if (!(params.min_p >= 0 && params.min_p <= 1)) return bad_parameter("min_p", params.min_p, "a number in [0, 1]");
+  if (!(params.min_p >= 0 && params.min_p <= 1))
+    return bad_parameter("min_p", params.min_p, "a number in [0, 1]");
   return {};
 }
 
@@ -63,7 +65,8 @@ int32_t argmax(std::span<const float> logits) {
 
 Sampler::Sampler(int64_t vocab_size) : weights_(vocab_size), order_(vocab_size) {}
 
-Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingParams& params, int64_t position) {
+Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
+                                int64_t position) {
   CHECK(logits.size() == weights_.size());
   const int32_t best = argmax(logits);
   if (best < 0) {
@@ -72,8 +75,8 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingPar
     return Error(Code::kInternal, "sampling: logit of id {} at position {} is not a number", bad, position);
   }
   if (std::isinf(logits[best])) {
-    return Error(Code::kInternal, "sampling: largest logit at position {} is {}, expected a finite one", position,
-                 logits[best]);
+    return Error(Code::kInternal, "sampling: largest logit at position {} is {}, expected a finite one",
+                 position, logits[best]);
   }
   if (params.temperature == 0) return best;
 

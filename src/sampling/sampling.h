@@ -1,5 +1,5 @@
-// From logits to a token. A draw is a function of (logits, parameters, seed, absolute position) and of nothing else:
-// not of the batch, the slot or the number of drafts verified in the same step.
+// From logits to a token. A draw is a function of (logits, parameters, seed, absolute position) and of
+// nothing else: not of the batch, the slot or the number of drafts verified in the same step.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ class Sampler {
  public:
   explicit Sampler(int64_t vocab_size);
 
-  // The token for absolute position `position`, from logits [vocab_size] and checked parameters. A logit of -inf is a
-  // token that can't be drawn. kInternal when a logit is NaN (names the first) or the largest one is not finite.
+  // The token for absolute position `position`, from logits [vocab_size] and checked parameters. A logit of
+  // -inf is a token that can't be drawn. kInternal when a logit is NaN (names the first) or the largest one
+  // is not finite.
   Result<int32_t> sample(std::span<const float> logits, const SamplingParams& params, int64_t position);
 
  private:

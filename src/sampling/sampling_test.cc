@@ -47,7 +47,9 @@ std::vector<float> logits_of(std::initializer_list<double> probabilities) {
 using Ids = std::vector<int32_t>;
 
 TEST(SamplingParamsTest, EachValueOutOfRangeIsNamed) {
-  const auto message = [](const SamplingParams& params) { return check_sampling_params(params).error().message(); };
+  const auto message = [](const SamplingParams& params) {
+    return check_sampling_params(params).error().message();
+  };
   EXPECT_TRUE(check_sampling_params({}).ok());
   EXPECT_EQ(message({.temperature = -1}), "temperature: found -1, expected a finite number >= 0");
   EXPECT_EQ(message({.temperature = kInfinity}), "temperature: found inf, expected a finite number >= 0");
@@ -55,8 +57,8 @@ TEST(SamplingParamsTest, EachValueOutOfRangeIsNamed) {
   EXPECT_EQ(message({.top_p = 1.5}), "top_p: found 1.5, expected a number in (0, 1]");
   EXPECT_EQ(message({.top_k = -1}), "top_k: found -1, expected a number >= 0");
   EXPECT_EQ(message({.min_p = 2}), "min_p: found 2, expected a number in [0, 1]");
-  for (const SamplingParams& params : {SamplingParams{.temperature = kNan}, SamplingParams{.top_p = kNan},
-                                       SamplingParams{.min_p = kNan}}) {
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = kNan}, SamplingParams{.top_p = kNan}, SamplingParams{.min_p = kNan}}) {
     EXPECT_EQ(check_sampling_params(params).error().code(), Code::kInvalidArgument);
   }
 }
@@ -93,8 +95,10 @@ TEST(SamplerTest, ALogitThatIsNotANumberIsAnErrorThatNamesItsId) {
 
 TEST(SamplerTest, ARowWithoutAFiniteLargestLogitIsAnError) {
   Sampler sampler(2);
-  EXPECT_EQ(sampler.sample(std::vector<float>{-kInfinity, -kInfinity}, {}, 0).error().code(), Code::kInternal);
-  EXPECT_EQ(sampler.sample(std::vector<float>{0, kInfinity}, {.temperature = 0}, 0).error().code(), Code::kInternal);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-kInfinity, -kInfinity}, {}, 0).error().code(),
+            Code::kInternal);
+  EXPECT_EQ(sampler.sample(std::vector<float>{0, kInfinity}, {.temperature = 0}, 0).error().code(),
+            Code::kInternal);
 }
 
 TEST(SamplerTest, AMaskedTokenIsNeverDrawn) {
@@ -120,7 +124,8 @@ TEST(SamplerTest, MinPKeepsTokensNearTheLikeliest) {
   EXPECT_EQ(reachable(logits, {.min_p = 1}), (Ids{3}));
 }
 
-// top_k 3 leaves 0.4, 0.3, 0.2; their renormalized mass would reach 0.75 after two tokens, the unfiltered one after three.
+// top_k 3 leaves 0.4, 0.3, 0.2; their renormalized mass would reach 0.75 after two tokens, the unfiltered one
+// after three.
 TEST(SamplerTest, LimitsReferToTheUnfilteredSoftmaxAndTheStricterWins) {
   const auto logits = logits_of({0.1, 0.3, 0.2, 0.4});
   EXPECT_EQ(reachable(logits, {.top_p = 0.75, .top_k = 3}), (Ids{1, 2, 3}));
@@ -168,7 +173,8 @@ TEST(SamplerTest, ADrawIsTheInverseOfTheCdfAtTheFirstTwoWords) {
 TEST(SamplerTest, PositionsAboveThirtyTwoBitsAreTheirOwn) {
   const std::vector<float> logits(100000, 0.0f);
   Sampler sampler(100000);
-  EXPECT_NE(sampler.sample(logits, {}, 1).value(), sampler.sample(logits, {}, (int64_t{1} << 32) + 1).value());
+  EXPECT_NE(sampler.sample(logits, {}, 1).value(),
+            sampler.sample(logits, {}, (int64_t{1} << 32) + 1).value());
 }
 
 // 99.9 % point of chi-square with k degrees of freedom (Wilson and Hilferty).
