@@ -38,8 +38,9 @@ void read_rope(ConfigReader& text, ModelConfig& config) {
   auto scaling = text.object("rope_scaling");
   if (!scaling) return;
   RopeScaling& rope = config.rope_scaling;
-  scaling->fixed(scaling->given("rope_type") ? "rope_type" : "type", "yarn");
-  if (scaling->given("type")) scaling->fixed("type", "yarn");
+  const bool named_rope_type = scaling->given("rope_type");  // the newer spelling of "type"
+  if (named_rope_type) scaling->fixed("rope_type", "yarn");
+  if (scaling->given("type") || !named_rope_type) scaling->fixed("type", "yarn");
   scaling->positive("factor", rope.factor);
   scaling->positive("beta_fast", rope.beta_fast);
   scaling->positive("beta_slow", rope.beta_slow);

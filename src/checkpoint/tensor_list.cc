@@ -250,4 +250,16 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   return TensorLister(config).list();
 }
 
+WeightTotals count_weights(const std::vector<ExpectedTensor>& tensors) {
+  WeightTotals totals;
+  for (const ExpectedTensor& tensor : tensors) {
+    for (WeightCount* count : {&totals.by_kind[static_cast<size_t>(tensor.kind)], &totals.all}) {
+      ++count->tensors;
+      count->parameters += tensor.num_parameters();
+      count->bytes += tensor.size_bytes();
+    }
+  }
+  return totals;
+}
+
 }  // namespace deepinfer

@@ -2,6 +2,7 @@
 // model-v41 11.1.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -45,5 +46,16 @@ struct ExpectedTensor {
 
 // Requires ConfigReport::shapes_known. Every size is below 2^63 then.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+
+struct WeightCount {
+  uint64_t tensors = 0;
+  uint64_t parameters = 0;
+  uint64_t bytes = 0;
+};
+struct WeightTotals {
+  std::array<WeightCount, kNumWeightKinds> by_kind;
+  WeightCount all;
+};
+WeightTotals count_weights(const std::vector<ExpectedTensor>& tensors);
 
 }  // namespace deepinfer
