@@ -86,7 +86,7 @@ def work(a, b, op):
 
 
 def sum_item(rng, a=None, b=None, op=None):
-    big = rng.choice([9, 99, 99, 99, 999, 999, 999])
+    big = rng.choice([9, 99, 99, 99, 999, 999])
     a = rng.randint(0, big) if a is None else a
     b = rng.randint(0, rng.choice([big, big, big, 99])) if b is None else b
     op = op or rng.choice("++-")
@@ -94,9 +94,8 @@ def sum_item(rng, a=None, b=None, op=None):
         a, b = b, a
     e = f"{a} {op} {b}"
     word = "plus" if op == "+" else "minus"
-    asks = [f"What is {e}?", f"What is {e}?", f"{e}", f"{e} = ?", f"Calculate {e}.", f"Compute {e}", f"How much is {e}?",
-            f"What is {a} {word} {b}?", f"{a} {word} {b}", f"{a}{op}{b}", f"What is {a}{op}{b}?", f"{e} 等于多少？",
-            f"Add {a} and {b}." if op == "+" else f"Subtract {b} from {a}."]
+    asks = [f"What is {e}?", f"What is {e}?", f"What is {e}?", f"What is {e}?", f"{e}", f"Calculate {e}.", f"{a}{op}{b}",
+            f"How much is {e}?", f"What is {a} {word} {b}?"]
     q = rng.choice(asks)
     r = a + b if op == "+" else a - b
     thought = f"{e}: {work(a, b, op)}. So {r}."
@@ -234,7 +233,7 @@ def words_item(rng):
 def qa(rng, kind=None):
     """One question as a turn dict; `short` is the answer without thinking."""
     kind = kind or rng.choices(["sum", "fact", "greet", "unknown", "words", "times", "story", "zh"],
-                               [30, 34, 7, 8, 20, 4, 4, 4])[0]
+                               [42, 38, 6, 7, 8, 1, 1, 3])[0]
     item = {"sum": sum_item, "fact": fact_item, "greet": greet_item, "unknown": unknown_item, "words": words_item,
             "times": times_item, "story": story_item, "zh": chinese_item}[kind](rng)
     return {"user": item[0], "thought": item[1], "answer": item[2], "short": item[3] if len(item) > 3 else item[2],
@@ -284,10 +283,10 @@ def memory_turns(rng):
 
 def recall_lines(rng, count):
     """Context lines and their questions: [(line, question, answer)]."""
-    style = rng.choice(["code", "code", "colon", "equal", "room"])
+    style = rng.choice(["code", "code", "code", "colon", "equal", "room"])
     keys = rng.sample([f"{a} {n}" for a in F.ADJECTIVES for n in F.NOUNS], count) if count > 40 or rng.random() < 0.5 \
         else rng.sample(F.NOUNS, count)
-    words = rng.random() < 0.4
+    words = rng.random() < 0.25
     out = []
     for k in keys:
         v = rng.choice(F.NOUNS) if words else str(rng.randint(10, 9999))
@@ -311,7 +310,7 @@ def filler(rng):
 
 def recall_doc(rng, budget, thinking, questions=None):
     """Long context, several questions. `budget` is the rough number of context tokens."""
-    share = rng.choice([1.0, 1.0, 0.5, 0.2])
+    share = rng.choice([1.0, 1.0, 1.0, 0.5])
     count = max(2, int(budget * share / 11))
     count = min(count, 4000)
     items = recall_lines(rng, min(count, 100 if count <= 100 else count))
@@ -320,7 +319,7 @@ def recall_doc(rng, budget, thinking, questions=None):
         lines += [filler(rng) for _ in range(int(budget * (1 - share) / 11))]
         rng.shuffle(lines)
     context = "\n".join(lines)
-    picks = rng.sample(items, min(len(items), questions or rng.randint(3, 6)))
+    picks = rng.sample(items, min(len(items), questions or rng.randint(4, 8)))
     turns = []
     for i, (line, q, a) in enumerate(picks):
         turns.append({"user": q, "thought": f"I look in the text. {line}", "answer": a, "weight": 1.5})
@@ -362,17 +361,21 @@ def json_doc(rng):
 
 def tool_specs(rng):
     """A random selection of tools: {purpose: (schema, name, parameter)}."""
+    plain_spec = rng.random() < 0.85
+
     def spec(purpose, names, params, descs, pdesc, ptype="string", extra=None):
+        if plain_spec:   # the usual form: first names, no parameter description
+            names, params, descs, extra = names[:1], params[:1], descs[:1], None
         name, param = rng.choice(names), rng.choice(params)
         prop = {"type": ptype}
-        if rng.random() < 0.5:
+        if not plain_spec and rng.random() < 0.5:
             prop["description"] = rng.choice(pdesc)
         properties = {param: prop}
         if extra and rng.random() < 0.4:
             properties |= extra
         schema = {"name": name, "description": rng.choice(descs),
                   "parameters": {"type": "object", "properties": properties, "required": [param]}}
-        if rng.random() < 0.15:
+        if not plain_spec and rng.random() < 0.3:
             del schema["parameters"]["required"]
         return schema, name, param
     unit = {"unit": {"type": "string", "enum": ["celsius", "fahrenheit"]}}
@@ -391,7 +394,8 @@ def tool_specs(rng):
         "timer": lambda: spec("timer", ["set_timer", "start_timer"], ["minutes"], ["Start a timer", "Set a timer"],
                               ["Number of minutes"], "integer"),
     }
-    chosen = rng.sample(list(pool), rng.choice([1, 1, 2, 3]))
+    usual = ["calc", "weather", "search"] if plain_spec else list(pool)
+    chosen = rng.sample(usual, rng.choice([1, 1, 2, 3]))
     return {k: pool[k]() for k in chosen}
 
 
@@ -439,7 +443,7 @@ def tool_turns(rng, specs):
 def tool_doc(rng, rounds=None):
     specs = tool_specs(rng)
     turns = []
-    for i in range(rounds or rng.choice([1, 2, 2, 3])):
+    for i in range(rounds or rng.choice([1, 1, 2])):
         if i and rng.random() < 0.2:
             turns.append(plain(qa(rng, rng.choice(["greet", "fact"]))))
         turns += tool_turns(rng, specs)
@@ -452,7 +456,7 @@ def document(rng, limit, long_share=0.0):
     options = {"effort": rng.choice([75, 75, 75, 50, 100, rng.randint(1, 100)])}
     if rng.random() < 0.25:
         options["system"] = rng.choice(SYSTEMS)
-    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [42, 16, 8, 24, 10])[0]
+    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [48, 15, 4, 26, 7])[0]
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":

@@ -14,6 +14,7 @@ import numpy as np
 import quant as Q
 
 NEG = -1e30
+fast = None   # the module fast.py where the trainer uses its C++ kernels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +154,8 @@ def quantized(params):
 # ---------------------------------------------------------------- pieces
 
 def rms_norm(x, w, mode):
+    if fast and not mode.acts:
+        return fast.rms_norm(x, w)
     y = x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-20) * w
     return Q.bf16(y) if mode.acts else y
 
@@ -209,6 +212,9 @@ class Rope:
 
 def sinkhorn(c):
     """[S, S, N] logits -> doubly stochastic matrices; 20 rounds, gradients through the rounds."""
+    if fast:   # takes a multiple of 16 tokens
+        pad = -c.shape[-1] % 16
+        return fast.sinkhorn(jnp.pad(c, ((0, 0), (0, 0), (0, pad))))[..., :c.shape[-1]]
     c = jnp.exp(c - jax.lax.stop_gradient(c.max(1, keepdims=True)))
     c = c / c.sum(1, keepdims=True) + 1e-6
     c = c / (c.sum(0, keepdims=True) + 1e-6)
@@ -233,11 +239,15 @@ def mix(p, pre, part, h):
 
 
 def fold(h, w, mode):
+    if fast and not mode.acts:
+        return fast.fold(h, w)
     x = sum(w[i][:, None] * h[:, i] for i in range(h.shape[1]))
     return Q.bf16(x) if mode.acts else x
 
 
 def unfold(y, h, P, C, mode):
+    if fast and not mode.acts:
+        return fast.unfold(y, h, P, C)
     Ct = C.transpose(2, 0, 1)
     s = sum(Ct[:, i, :, None] * h[:, i:i + 1] for i in range(h.shape[1]))
     out = P.T[:, :, None] * y[:, None] + s

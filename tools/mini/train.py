@@ -15,16 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 from tokenizers import Tokenizer
 
+import checkpoint
 import data
 import engram
+import fast
 import model as M
 import optim
 
+M.fast = fast
+
 # T, B: row length and rows per batch; quant: weights and caches as exported; acts: also Q8 activations and bf16;
-# restrict: true top-k; warm, decay: steps of linear growth at the start / share of linear decay at the end.
+# restrict: true top-k; dspark: only the draft stages, with joint: backbone and drafts; warm, decay: steps of linear
+# growth at the start / share of linear decay at the end.
 PHASES = {
-    "base": dict(T=512, B=8, warm=60, decay=0.0, rate=1.0),
-    "quant": dict(T=512, B=8, quant=True, warm=10, decay=1.0, rate=0.7, index=0.1),
+    "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
+    "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
+    "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
     "restrict": dict(T=4096, B=1, quant=True, restrict=True, warm=5, decay=1.0, rate=0.15, index=0.3, long_share=0.6,
                      remat=True),
@@ -66,14 +72,14 @@ def backbone_loss(cfg, phase, params, ids, seg, weight, rows):
     p = M.quantized(params) if phase.get("quant") else params
     mode = M.Mode(caches=phase.get("quant", False), acts=phase.get("acts", False),
                   restrict=phase.get("restrict", False), index_loss="index" in phase)
-    x, _, out = M.backbone(cfg, p, ids, seg, rows, mode, remat=phase.get("remat", False))
+    x, main, out = M.backbone(cfg, p, ids, seg, rows, mode, remat=phase.get("remat", False))
     lg = M.logits(p, x).reshape(ids.shape + (-1,))
     w = weight[:, 1:] * (seg[:, 1:] == seg[:, :-1]) * (seg[:, 1:] >= 0)
     ce = cross_entropy(lg[:, :-1], ids[:, 1:])
     hard = w >= 1
     right = (lg[:, :-1].argmax(-1) == ids[:, 1:])
     loss = (ce * w).sum() / w.sum()
-    info = {"loss": (ce * hard).sum() / hard.sum(), "top1": (right & hard).sum() / hard.sum(),
+    info = {"main": main, "loss": (ce * hard).sum() / hard.sum(), "top1": (right & hard).sum() / hard.sum(),
             "load": jnp.stack(out["chosen"])}
     if "index" in phase:
         kl = sum(out["kl"]) / len(out["kl"])
@@ -82,12 +88,9 @@ def backbone_loss(cfg, phase, params, ids, seg, weight, rows):
     return loss, info
 
 
-def dspark_loss(cfg, phase, train, fixed, ids, seg, weight, rows, anchors):
-    """Draft loss over blocks after the anchors; the backbone is frozen."""
-    p = M.quantized(train | fixed)
+def dspark_loss(cfg, p, main, ids, seg, weight, anchors):
+    """Draft loss over blocks after the anchors; nothing flows back into the backbone."""
     mode = M.Mode(caches=True)
-    _, main, _ = M.backbone(cfg, fixed | {k: jax.lax.stop_gradient(v) for k, v in p.items() if k in fixed}, ids, seg,
-                            rows, mode)
     B, T = ids.shape
     lg, conf = M.dspark(cfg, p, jax.lax.stop_gradient(main).reshape(B, T, -1), ids, seg, anchors, mode)
     pos = anchors[..., None] + 2 + np.arange(cfg.dspark_block_size)
@@ -115,20 +118,32 @@ def is_draft(name):
 
 
 def make_step(cfg, phase):
-    if phase.get("dspark"):
+    if phase.get("dspark") and not phase.get("joint"):
         def step(params, opt, rate, ids, seg, weight, rows, anchors):
             train = {k: v for k, v in params.items() if is_draft(k) and "gate.bias" not in k}
             fixed = {k: v for k, v in params.items() if k not in train}
-            f = lambda t: dspark_loss(cfg, phase, t, fixed, ids, seg, weight, rows, anchors)
+            p = M.quantized(fixed)
+            main = M.backbone(cfg, p, ids, seg, rows, M.Mode(caches=True))[1]
+            f = lambda t: dspark_loss(cfg, p | M.quantized(t), main, ids, seg, weight, anchors)
             (_, info), g = jax.value_and_grad(f, has_aux=True)(train)
             params, opt, norm = optim.update(params, g, opt, rate)
             return params, opt, info | {"norm": norm}
     else:
-        def step(params, opt, rate, ids, seg, weight, rows):
-            skip = lambda k: is_draft(k) or k.endswith("gate.bias") or ("indexer" in k and "index" not in phase)
+        def step(params, opt, rate, ids, seg, weight, rows, anchors=None):
+            skip = lambda k: (is_draft(k) and anchors is None) or k.endswith("gate.bias") or \
+                ("indexer" in k and "index" not in phase)
             train = {k: v for k, v in params.items() if not skip(k)}
             fixed = {k: v for k, v in params.items() if skip(k)}
-            f = lambda t: backbone_loss(cfg, phase, t | fixed, ids, seg, weight, rows)
+
+            def f(t):
+                loss, info = backbone_loss(cfg, phase, t | fixed, ids, seg, weight, rows)
+                main = jax.lax.stop_gradient(info.pop("main"))
+                if anchors is not None:
+                    sg = {k: jax.lax.stop_gradient(v) for k, v in (t | fixed).items() if not is_draft(k)}
+                    p = M.quantized(sg | {k: v for k, v in (t | fixed).items() if is_draft(k)})
+                    draft, more = dspark_loss(cfg, p, main, ids, seg, weight, anchors)
+                    loss, info = loss + draft, info | {"draft_" + k: v for k, v in more.items()}
+                return loss, info
             (_, info), g = jax.value_and_grad(f, has_aux=True)(train)
             params, opt, norm = optim.update(params, g, opt, rate)
             load = info.pop("load")
@@ -152,12 +167,14 @@ def main():
     ap.add_argument("--model", default="models/mini", help="folder with config.json and tokenizer.json")
     ap.add_argument("--out", default=os.path.expanduser("~/.cache/deepinfer-mini/run"))
     ap.add_argument("--start", help="checkpoint to start the phase from (default: fresh or the phase's own)")
+    ap.add_argument("--from-export", metavar="DIR", help="start from an exported checkpoint folder instead")
     ap.add_argument("--steps", type=int, default=4000)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--rate", type=float, help="overrides the phase's learning-rate factor")
     ap.add_argument("--T", type=int, help="overrides the row length")
     ap.add_argument("--B", type=int, help="overrides the rows per batch")
-    ap.add_argument("--save-every", type=float, default=180, help="seconds")
+    ap.add_argument("--seconds", type=float, help="end after this time; the decay then follows the clock, not the steps")
+    ap.add_argument("--save-every", type=float, default=120, help="seconds")
     a = ap.parse_args()
     jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/deepinfer-mini/xla"))
     phase = dict(PHASES[a.phase])
@@ -167,32 +184,38 @@ def main():
     os.makedirs(a.out, exist_ok=True)
     cfg, hashes, packer = load_data(a.model, phase, f"{a.seed}/{a.phase}")
     own = f"{a.out}/{a.phase}.pkl"
-    if os.path.exists(own) and not a.start:
+    if os.path.exists(own) and not a.start and not a.from_export:
         state = pickle.load(open(own, "rb"))
     elif a.start:
         state = pickle.load(open(a.start, "rb")) | {"step": 0}
         state["opt"] = optim.init(state["params"])
     else:
-        params = M.init(cfg, a.seed)
+        params = checkpoint.load(a.from_export)[1] if a.from_export else M.init(cfg, a.seed)
         state = {"params": params, "opt": optim.init(params), "step": 0, "tokens": 0}
     print(f"{sum(v.size for v in state['params'].values()) / 1e6:.2f} M parameters, phase {a.phase} {phase}", flush=True)
     params, opt = jax.tree.map(jnp.asarray, (state["params"], state["opt"]))
     step_fn = make_step(cfg, phase)
-    tokens, t0, saved, sums, n, begun = state["tokens"], time.time(), time.time(), {}, 0, state["step"]
+    tokens, begun = int(state["tokens"]), int(state["step"])
+    t0, saved, sums, n = time.time(), time.time(), {}, 0
+    first, compiled = time.time(), 0.0
     for number, ids, seg, weight, rows in prefetch(packer, hashes, begun):
-        if number >= a.steps:
+        used = time.time() - first
+        if number >= a.steps or (a.seconds and used > a.seconds):
             break
         extra = ()
         if phase.get("dspark"):
-            count = (phase["T"] - 8) // ANCHOR_EVERY
+            count = phase["T"] // ANCHOR_EVERY - 2
             off = np.random.default_rng(number).integers(0, ANCHOR_EVERY, (phase["B"], count))
             extra = (jnp.asarray(np.arange(count) * ANCHOR_EVERY + off),)
         rate = schedule(phase, number, a.steps)
+        if a.seconds:
+            rate = min(rate, phase["rate"] * max(0.0, (a.seconds - used) / (a.seconds - compiled)) / phase["decay"])
         params, opt, info = step_fn(params, opt, rate, ids, seg, weight, rows, *extra)
         tokens += int((seg >= 0).sum())
         for k, v in info.items():
             sums[k] = sums.get(k, 0.0) + float(v)
         n += 1
+        compiled = compiled or time.time() - first
         if number == begun or (number + 1) % 20 == 0:
             dt = time.time() - t0
             line = {k: round(v / n, 4) for k, v in sums.items()}
@@ -202,6 +225,7 @@ def main():
         if time.time() - saved > a.save_every or number + 1 == a.steps:
             save(own, {"params": params, "opt": opt, "step": number + 1, "tokens": tokens})
             saved = time.time()
+    save(own, {"params": params, "opt": opt, "step": number, "tokens": tokens})
 
 
 if __name__ == "__main__":
