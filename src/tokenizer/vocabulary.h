@@ -16,7 +16,7 @@ namespace deepinfer {
 class Vocabulary {
  public:
   // Larger ids are refused: tables are sized by the largest id, which a damaged file must not choose.
-  static constexpr int64_t kMaxSize = int64_t{1} << 21;
+  static constexpr int64_t kMaxSize = int64_t{1} << 20;
 
   // A spelling and an id may be added again together; each alone may not.
   Status add(std::string_view spelling, int64_t id);
