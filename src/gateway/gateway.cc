@@ -28,6 +28,11 @@ HttpResponse error_response(const ApiError& error) {
   return json_response(error.http_status, to_json(error));
 }
 
+// A path may then be quoted in a message.
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
 // The paths of DeepSeek's service come with and without their version.
 std::string_view without_version(std::string_view path) {
   for (const std::string_view prefix : {"/v1/", "/beta/"}) {
@@ -117,6 +122,10 @@ const HttpGateway::Route HttpGateway::kRoutes[kNumRoutes] = {
 
 void HttpGateway::route(std::shared_ptr<HttpExchange> exchange) {
   const HttpRequest& request = exchange->request();
+  if (!is_ascii(request.path)) {
+    return exchange->respond(error_response(
+        http_error(400, "The request path holds bytes that are no ASCII; they must be percent-encoded.")));
+  }
   const std::string_view path = without_version(request.path);
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   for (const Route& route : kRoutes) {
