@@ -6,6 +6,7 @@
 
 #include "apps/command.h"
 #include "apps/generate_command.h"
+#include "apps/inspect_command.h"
 #include "apps/tokenize_command.h"
 #include "base/log.h"
 
@@ -15,6 +16,7 @@ namespace {
 using AddCommand = Command (*)(CLI::App& program);
 constexpr AddCommand kCommands[] = {
     add_generate_command,
+    add_inspect_command,
     add_tokenize_command,
     add_detokenize_command,
 };
