@@ -1,10 +1,27 @@
 #include "apps/generate_command.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <deque>
+#include <fstream>
+#include <iterator>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "sampling/sampling.h"
+#include "api/chat_request.h"
+#include "apps/load_model.h"
+#include "apps/stop_signals.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "json/json.h"
+#include "recipe/recipe.h"
 
 namespace deepinfer {
 namespace {
@@ -22,37 +39,236 @@ struct GenerateOptions {
   bool json = false;
 };
 
-constexpr char kExamples[] = R"(Examples:
+constexpr char kExamples[] =
+    R"(Streams the text to standard output, thoughts and control tokens included; speeds go to standard error. Ctrl-C ends
+the answer where it is (exit code 130). With --json: one object with ids, text, finish_reason ("stop", "length",
+"cancelled"), usage and timings.
+
+Examples:
   deepinfer generate --model models/mini --prompt "What is 34 + 57?"
   deepinfer generate --model models/mini --messages chat.json --thinking off --json
   deepinfer generate --model models/mini --ids 0,17,42 --max-tokens 16 --temperature 0)";
 
+// Events from the engine thread to the thread that prints. Holds at most one answer.
+class EventQueue {
+ public:
+  void push(const EngineEvent& event) {
+    {
+      const std::lock_guard lock(mu_);
+      events_.push_back(event);
+    }
+    ready_.notify_one();
+  }
+
+  // nullopt when nothing came in time.
+  std::optional<EngineEvent> pop(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mu_);
+    if (!ready_.wait_for(lock, timeout, [this] { return !events_.empty(); })) return std::nullopt;
+    EngineEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable ready_;
+  std::deque<EngineEvent> events_;  // guarded by mu_
+};
+
+struct Prompt {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> stop_ids;
+};
+
+struct Answer {
+  std::vector<int32_t> ids;
+  std::string text;
+  EngineEvent finished;
+  double prefill_seconds = 0;  // from the request to the first token
+  double decode_seconds = 0;   // from there to the end
+
+  double prefill_rate() const { return rate(finished.prompt_tokens, prefill_seconds); }
+  double decode_rate() const { return rate(finished.completion_tokens - 1, decode_seconds); }
+
+ private:
+  static double rate(int64_t tokens, double seconds) {
+    return seconds > 0 ? static_cast<double>(std::max<int64_t>(tokens, 0)) / seconds : 0;
+  }
+};
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+Result<std::vector<Message>> read_messages(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error(Code::kNotFound, "{}: cannot be opened", path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto document = parse_json(text);
+  if (!document.ok()) return document.error().in(path);
+  auto messages = parse_chat_messages(JsonRef(*document, "messages"));
+  if (!messages.ok()) return messages.error().in(path);
+  return messages;
+}
+
+Result<Prompt> make_prompt(const GenerateOptions& options, const Tokenizer& tokenizer) {
+  Prompt prompt;
+  ASSIGN_OR_RETURN(prompt.stop_ids, stop_token_ids(tokenizer));
+  if (!options.ids.empty()) {
+    prompt.ids = options.ids;
+  } else if (options.raw) {
+    prompt.ids = tokenizer.encode(options.prompt);
+  } else {
+    Conversation conversation;
+    conversation.thinking = options.thinking == "on";
+    if (options.messages_file.empty()) {
+      conversation.messages.emplace_back().content = options.prompt;
+    } else {
+      ASSIGN_OR_RETURN(conversation.messages, read_messages(options.messages_file));
+    }
+    ASSIGN_OR_RETURN(prompt.ids, encode(render(conversation), tokenizer));
+  }
+  return prompt;
+}
+
+// Runs one request; `show` sees each piece of text as soon as it is certain.
+Result<Answer> answer_prompt(Engine& engine, const Tokenizer& tokenizer, EngineRequest request,
+                             StopSignals& signals, const std::function<void(std::string_view)>& show) {
+  constexpr std::chrono::milliseconds kSignalCheck{20};
+  EventQueue events;
+  const auto start = system_clock().now();
+  ASSIGN_OR_RETURN(
+      const Engine::RequestId id,
+      engine.submit(std::move(request), [&events](const EngineEvent& event) { events.push(event); }));
+  Answer answer;
+  IncrementalDecoder decoder(tokenizer);
+  std::optional<Clock::time_point> first_token;
+  const auto add_text = [&](const std::string& piece) {
+    answer.text += piece;
+    show(piece);
+  };
+  while (true) {
+    if (signals.requested()) engine.cancel(id);
+    const auto event = events.pop(kSignalCheck);
+    if (!event) continue;
+    if (!first_token) first_token = system_clock().now();
+    if (event->kind == EngineEvent::Kind::kFinished) {
+      answer.finished = *event;
+      break;
+    }
+    answer.ids.push_back(event->token_id);
+    add_text(decoder.push(event->token_id));
+  }
+  add_text(decoder.flush());
+  if (answer.finished.error) return *answer.finished.error;
+  answer.prefill_seconds = seconds_between(start, *first_token);
+  answer.decode_seconds = seconds_between(*first_token, system_clock().now());
+  return answer;
+}
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+    case FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+std::string answer_json(const Answer& answer, double load_seconds) {
+  std::string out;
+  JsonWriter writer(out);
+  writer.begin_object().key("ids").begin_array();
+  for (const int32_t id : answer.ids) writer.value(id);
+  writer.end_array()
+      .member("text", answer.text)
+      .member("finish_reason", finish_reason_name(answer.finished.finish_reason));
+  writer.key("usage")
+      .begin_object()
+      .member("prompt_tokens", answer.finished.prompt_tokens)
+      .member("completion_tokens", answer.finished.completion_tokens)
+      .end_object();
+  writer.key("timings")
+      .begin_object()
+      .member("load_seconds", load_seconds)
+      .member("prefill_seconds", answer.prefill_seconds)
+      .member("decode_seconds", answer.decode_seconds)
+      .member("prefill_tokens_per_second", answer.prefill_rate())
+      .member("decode_tokens_per_second", answer.decode_rate())
+      .end_object();
+  writer.end_object();
+  return out;
+}
+
+Result<ExitCode> generate(const GenerateOptions& options) {
+  const auto start = system_clock().now();
+  ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
+  ASSIGN_OR_RETURN(Prompt prompt, make_prompt(options, tokenizer));
+  StopSignals signals;  // before the model's threads
+  ModelOptions model_options;
+  model_options.num_threads = options.threads;
+  model_options.max_context_tokens = std::ssize(prompt.ids) + options.max_tokens;
+  ASSIGN_OR_RETURN(auto model, load_model(options.model_directory, tokenizer, model_options));
+  const double load_seconds = seconds_between(start, system_clock().now());
+
+  Counters counters;
+  Engine engine(std::move(model), EngineOptions{}, counters);
+  const auto show = [&options](std::string_view piece) {
+    if (options.json || piece.empty()) return;
+    fmt::print("{}", piece);
+    std::fflush(stdout);
+  };
+  EngineRequest request{std::move(prompt.ids), options.max_tokens, std::move(prompt.stop_ids),
+                        options.sampling};
+  ASSIGN_OR_RETURN(const Answer answer, answer_prompt(engine, tokenizer, std::move(request), signals, show));
+  fmt::print("{}\n", options.json ? answer_json(answer, load_seconds) : "");
+  fmt::print(stderr, "load {:.2f} s; prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n",
+             load_seconds, answer.finished.prompt_tokens, answer.prefill_rate(),
+             answer.finished.completion_tokens, answer.decode_rate());
+  return answer.finished.finish_reason == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
+}
+
+int run_generate(const GenerateOptions& options) {
+  if (const Status status = check_sampling_params(options.sampling); !status.ok()) {
+    fail(status.error());
+    return kExitUsage;
+  }
+  const auto result = generate(options);
+  return result.ok() ? *result : fail(result.error());
+}
+
 void add_input_options(CLI::App& parser, GenerateOptions& options) {
   parser.add_option("--model", options.model_directory, "directory of the checkpoint")->required();
   auto* input = parser.add_option_group("input", "exactly one of");
-  input->add_option("--prompt", options.prompt, "text of one user message");
+  auto* prompt = input->add_option("--prompt", options.prompt, "text of one user message");
   input->add_option("--messages", options.messages_file, "JSON file with an array of chat messages");
   input->add_option("--ids", options.ids, "token ids, taken as they are")->delimiter(',');
   input->require_option(1);
-  parser.add_flag("--raw", options.raw, "take --prompt as plain text, without the chat format");
+  parser.add_flag("--raw", options.raw, "take --prompt as plain text, without the chat format")
+      ->needs(prompt);
   parser.add_option("--thinking", options.thinking, "let the model think first")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
 }
 
 void add_output_options(CLI::App& parser, GenerateOptions& options) {
-  parser.add_option("--max-tokens", options.max_tokens, "at most so many new tokens")->capture_default_str();
+  parser.add_option("--max-tokens", options.max_tokens, "at most so many new tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
   parser.add_option("--temperature", options.sampling.temperature, "0 takes the likeliest token")
       ->capture_default_str();
   parser.add_option("--top-p", options.sampling.top_p, "probability mass to draw from")
       ->capture_default_str();
   parser.add_option("--seed", options.sampling.seed, "same seed, same text")->capture_default_str();
-  parser.add_option("--threads", options.threads, "compute threads, 0 for one a core")->capture_default_str();
+  parser.add_option("--threads", options.threads, "compute threads, 0 for one a core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");
-}
-
-int run_generate(const GenerateOptions&) {
-  return fail(Error(Code::kUnimplemented, "generate: the model is not in this build yet"));
 }
 
 }  // namespace
@@ -61,6 +277,7 @@ Command add_generate_command(CLI::App& program) {
   auto options = std::make_shared<GenerateOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("generate", "continue one prompt and stream the text");
   parser->footer(kExamples);
+  parser->fallthrough();  // so that --log-level may follow the command
   add_input_options(*parser, *options);
   add_output_options(*parser, *options);
   return {parser, [options] { return run_generate(*options); }};

@@ -7,6 +7,7 @@
 #include "apps/command.h"
 #include "apps/generate_command.h"
 #include "apps/inspect_command.h"
+#include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
 #include "base/log.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 using AddCommand = Command (*)(CLI::App& program);
 constexpr AddCommand kCommands[] = {
+    add_serve_command,
     add_generate_command,
     add_inspect_command,
     add_tokenize_command,
@@ -30,7 +32,8 @@ int run_program(int argc, char** argv) {
   program.footer(kFooter);
   program.require_subcommand(1);
   std::string log_level = "info";
-  program.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")->capture_default_str();
+  program.add_option("--log-level", log_level, "trace, debug, info, warn, error or off")
+      ->capture_default_str();
 
   std::vector<Command> commands;
   for (const AddCommand add : kCommands) commands.push_back(add(program));
@@ -58,4 +61,6 @@ int fail(const Error& error) {
 
 }  // namespace deepinfer
 
-int main(int argc, char** argv) { return deepinfer::run_program(argc, argv); }
+int main(int argc, char** argv) {
+  return deepinfer::run_program(argc, argv);
+}

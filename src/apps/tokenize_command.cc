@@ -25,14 +25,16 @@ struct TokenizeOptions {
   bool stats = false;
 };
 
-constexpr char kTokenizeExamples[] = R"(Reads {"text": "..."} lines from standard input and writes {"ids":[...]} lines. A line that cannot be read gives
+constexpr char kTokenizeExamples[] =
+    R"(Reads {"text": "..."} lines from standard input and writes {"ids":[...]} lines. A line that cannot be read gives
 {"error":"line N: ..."}, the rest goes on, and the exit code is 1.
 
 Examples:
   echo '{"text": "Hello, world!"}' | deepinfer tokenize --model models/mini
   deepinfer tokenize --tokenizer tokenizer.json --no-added-tokens < texts.jsonl > ids.jsonl)";
 
-constexpr char kDetokenizeExamples[] = R"(Reads {"ids": [...]} lines from standard input and writes {"text":"..."} lines. A line that cannot be read gives
+constexpr char kDetokenizeExamples[] =
+    R"(Reads {"ids": [...]} lines from standard input and writes {"text":"..."} lines. A line that cannot be read gives
 {"error":"line N: ..."}, the rest goes on, and the exit code is 1.
 
 Examples:
@@ -69,8 +71,8 @@ Result<std::vector<TokenId>> read_ids(const JsonRef& list) {
   return ids;
 }
 
-Status tokenize_line(const Tokenizer& tokenizer, const JsonRef& line, Tokenizer::AddedTokens added, EncodeStats& stats,
-                     JsonWriter& answer) {
+Status tokenize_line(const Tokenizer& tokenizer, const JsonRef& line, Tokenizer::AddedTokens added,
+                     EncodeStats& stats, JsonWriter& answer) {
   ASSIGN_OR_RETURN(const std::string text, line["text"].string());
   const auto start = std::chrono::steady_clock::now();
   const std::vector<TokenId> ids = tokenizer.encode(text, added);
@@ -154,17 +156,20 @@ void add_tokenizer_options(CLI::App& parser, TokenizeOptions& options) {
 
 Command add_tokenize_command(CLI::App& program) {
   auto options = std::make_shared<TokenizeOptions>();  // shared by the parser's targets and the run function
-  CLI::App* parser = program.add_subcommand("tokenize", "text to token ids, JSON lines on standard input and output");
+  CLI::App* parser =
+      program.add_subcommand("tokenize", "text to token ids, JSON lines on standard input and output");
   parser->footer(kTokenizeExamples);
   add_tokenizer_options(*parser, *options);
-  parser->add_flag("--no-added-tokens", options->no_added_tokens, "take the spelling of added tokens as plain text");
+  parser->add_flag("--no-added-tokens", options->no_added_tokens,
+                   "take the spelling of added tokens as plain text");
   parser->add_flag("--stats", options->stats, "at the end, print bytes, tokens and speed of encoding");
   return {parser, [options] { return run_tokenize(*options); }};
 }
 
 Command add_detokenize_command(CLI::App& program) {
   auto options = std::make_shared<TokenizeOptions>();  // shared by the parser's targets and the run function
-  CLI::App* parser = program.add_subcommand("detokenize", "token ids to text, JSON lines on standard input and output");
+  CLI::App* parser =
+      program.add_subcommand("detokenize", "token ids to text, JSON lines on standard input and output");
   parser->footer(kDetokenizeExamples);
   add_tokenizer_options(*parser, *options);
   parser->add_flag("--skip-special", options->skip_special, "leave out special tokens");

@@ -98,6 +98,11 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
     ws.candidate_count[i] = static_cast<int32_t>(
         select_candidate_blocks(scores, block_size, config.candidate_topk_blocks, scratch.block_scores, scratch.order,
                                 candidates));
+    if (pass.observer != nullptr) {
+      const int64_t num_blocks = (visible + block_size - 1) / block_size;
+      ws.candidate_margin[i] =
+          selection_margin(scratch.block_scores.first(num_blocks), ws.candidate_count[i], scratch.order);
+    }
   }
   select_top_rows(scores, config.index_topk, scratch.order, top);
   if (plan.uses_candidates) {  // compact positions back to rows; all candidate blocks but the newest are full
@@ -135,6 +140,7 @@ void select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPl
   if (plan.picks_candidates) {
     observe_lists(pass, "candidates", layer, ws.candidates.data(), ws.candidate_count.data(),
                   pass.config.candidate_topk_blocks);
+    pass.observe("candidate_margin", layer, ws.candidate_margin.data(), pass.num_rows());
   }
 }
 

@@ -228,6 +228,9 @@ void Model::Impl::run_layers(ForwardPass& pass) {
     pass.observe("attn_in", layer, ws.x.data(), count);
     attention(pass, block, row, layer);
     pass.observe("attn_out", layer, ws.y.data(), count);
+    if (pass.observer != nullptr) {
+      pass.observer->attention_output(layer, {ws.y.data(), static_cast<size_t>(count)});
+    }
     hc_leave(pass);
 
     hc_enter(pass, block.hc_ffn, block.ffn_norm);

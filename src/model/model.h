@@ -60,8 +60,11 @@ class ForwardObserver {
   virtual ~ForwardObserver() = default;
   // Input of a layer before Engram: h [rows][4][hidden], fold weights pre [rows][4]. May be overwritten.
   virtual void layer_input(int64_t /*layer*/, std::span<Bf16> /*h*/, std::span<float> /*pre*/) {}
+  // Result of a layer's attention, [rows][hidden], after "attn_out" was seen. May be overwritten.
+  virtual void attention_output(int64_t /*layer*/, std::span<Bf16> /*y*/) {}
   // Named results: attn_in, attn_out, ffn_in, ffn_out, engram_out, h_out, main_hidden (BF16; the last at layer
-  // num_hidden_layers), pre_out, route_w, compressor_value, compressor_gate (F32; the pair inputs of ratio-2 sources).
+  // num_hidden_layers), pre_out, route_w, compressor_value, compressor_gate (F32; the pair inputs of ratio-2 sources),
+  // candidate_margin (F32, for rows that have candidates: the last kept block's score less the first one left out).
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const Bf16> /*rows*/) {}
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const float> /*rows*/) {}
   // route_idx [rows][experts], engram_rows [rows][columns], topk [rows][index_topk] (-1 = unused), candidates

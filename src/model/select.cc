@@ -63,4 +63,17 @@ int64_t select_candidate_blocks(std::span<const float> scores, int64_t block_siz
   return kept;
 }
 
+float selection_margin(std::span<const float> scores, int64_t count, std::span<const int32_t> order) {
+  float lowest_chosen = INFINITY, highest_left = -INFINITY;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const float score = scores[order[i]];
+    if (static_cast<int64_t>(i) < count) {
+      lowest_chosen = std::min(lowest_chosen, score);
+    } else {
+      highest_left = std::max(highest_left, score);
+    }
+  }
+  return lowest_chosen - highest_left;
+}
+
 }  // namespace deepinfer

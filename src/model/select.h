@@ -21,4 +21,8 @@ void select_top_rows(std::span<const float> scores, int64_t count, std::span<int
 int64_t select_candidate_blocks(std::span<const float> scores, int64_t block_size, int64_t max_blocks,
                                 std::span<float> block_scores, std::span<int32_t> order, std::span<int32_t> blocks);
 
+// By how much the last chosen score exceeds the first one left out; infinite when none is. `order` as a selection of
+// `count` among `scores` left it.
+float selection_margin(std::span<const float> scores, int64_t count, std::span<const int32_t> order);
+
 }  // namespace deepinfer

@@ -81,6 +81,7 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.topk_count, rows);
   allocate(ws.candidates, rows * config.candidate_topk_blocks);
   allocate(ws.candidate_count, rows);
+  allocate(ws.candidate_margin, rows);
   ws.max_context_tokens = max_context_tokens;
   ws.max_blocks = static_cast<int64_t>(ceil_div(max_context_tokens, kBlockTokens));
   allocate(ws.scores, num_threads * max_context_tokens);

@@ -58,6 +58,7 @@ struct Workspace {
   Array<float> index_query, head_weights;
   Array<int32_t> topk, topk_count;  // [rows][index_topk]
   Array<int32_t> candidates, candidate_count;  // [rows][candidate_topk_blocks]
+  Array<float> candidate_margin;               // [rows], for observers only
   Array<float> scores, block_scores;           // per thread, [max_context]
   Array<int32_t> order;                        // per thread, [max_context]
   Array<RowRun> runs;                          // per thread, [candidate_topk_blocks]

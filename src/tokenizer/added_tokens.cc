@@ -23,7 +23,8 @@ void AddedTokenFinder::add(std::string_view content, TokenId id) {
   nodes_[node].id = id;
 }
 
-std::optional<AddedTokenFinder::Match> AddedTokenFinder::longest_at(std::string_view text, size_t begin) const {
+std::optional<AddedTokenFinder::Match> AddedTokenFinder::longest_at(std::string_view text,
+                                                                    size_t begin) const {
   std::optional<Match> longest;
   uint32_t node = roots_[static_cast<uint8_t>(text[begin])];
   for (size_t end = begin + 1; node != kNone; ++end) {

@@ -24,7 +24,7 @@ class AddedTokenFinder {
   std::optional<Match> find(std::string_view text, size_t from) const;
 
  private:
-  static constexpr uint32_t kNone = 0;    // node 0 stands for "no node"
+  static constexpr uint32_t kNone = 0;  // node 0 stands for "no node"
   static constexpr TokenId kNoToken = -1;
   struct Node {  // of a trie; children are linked as siblings
     uint8_t byte = 0;

@@ -53,7 +53,9 @@ void Bpe::append_short(std::string_view piece, std::vector<TokenId>& ids) const 
     ranks[i] = pair.rank;
     results[i] = pair.result;
   };
-  const auto close_gap = [&](auto* values, size_t gap) { std::copy(values + gap + 1, values + count, values + gap); };
+  const auto close_gap = [&](auto* values, size_t gap) {
+    std::copy(values + gap + 1, values + count, values + gap);
+  };
   for (size_t i = 0; i < count; ++i) tokens[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
   for (size_t i = 0; i < count; ++i) update(i);
   while (true) {

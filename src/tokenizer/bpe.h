@@ -1,5 +1,5 @@
-// Byte-pair encoding of one piece of text: start from single bytes, always join the adjacent pair of best rank (of
-// equal ones the leftmost), until no pair is a merge.
+// Byte-pair encoding of one piece of text: start from single bytes, always join the adjacent pair of best
+// rank (of equal ones the leftmost), until no pair is a merge.
 #pragma once
 
 #include <array>

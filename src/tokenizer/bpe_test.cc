@@ -74,7 +74,8 @@ TEST(BpeTest, PiecesOfAnyLengthFollowTheDefinition) {
   const Bpe bpe(identity_bytes(), merges);
   for (uint32_t length = 1; length <= 140; ++length) {
     std::string piece;
-    for (uint32_t i = 0; i < length; ++i) piece += static_cast<char>('a' + philox4x32(8, {i, length, 0, 0})[0] % 4);
+    for (uint32_t i = 0; i < length; ++i)
+      piece += static_cast<char>('a' + philox4x32(8, {i, length, 0, 0})[0] % 4);
     ASSERT_EQ(encode(bpe, piece), encode_by_definition(merges, piece)) << piece;
   }
 }

@@ -1,5 +1,6 @@
-// The byte-level alphabet of BPE vocabularies: each byte as one printable character. Printable Latin-1 stands for
-// itself; the other 68 bytes, in ascending order, are U+0100, U+0101, ...; so a space is written "Ġ" (U+0120).
+// The byte-level alphabet of BPE vocabularies: each byte as one printable character. Printable Latin-1 stands
+// for itself; the other 68 bytes, in ascending order, are U+0100, U+0101, ...; so a space is written "Ġ"
+// (U+0120).
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The Engram token compression map of model-v41 6.1: tokens that differ only in case, accents, compatibility form or
-// surrounding white space share a class.
+// The Engram token compression map of model-v41 6.1: tokens that differ only in case, accents, compatibility
+// form or surrounding white space share a class.
 #include <utf8proc.h>
 
 #include <cstdlib>
@@ -29,7 +29,8 @@ std::string normalize(const std::string& text, int form) {
 
 bool is_mark(char32_t c) {
   const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
 }
 
 CodePoints without_marks_in_lower_case(const std::string& text) {
@@ -67,7 +68,8 @@ std::string class_key(const Tokenizer& tokenizer, TokenId id) {
   const std::string text = tokenizer.decode({&id, 1});
   if (text.find("\xEF\xBF\xBD") != std::string::npos) return std::string(tokenizer.token_spelling(id));
   const std::string compatible = normalize(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
-  const CodePoints spaced = with_single_spaces(without_marks_in_lower_case(normalize(compatible, UTF8PROC_DECOMPOSE)));
+  const CodePoints spaced =
+      with_single_spaces(without_marks_in_lower_case(normalize(compatible, UTF8PROC_DECOMPOSE)));
   std::string key;
   for (const char32_t c : spaced == U" " ? spaced : stripped(spaced)) append_code_point(c, key);
   return key.empty() ? text : key;

@@ -15,7 +15,9 @@ namespace {
 
 constexpr uint8_t kSegmentBits = kNumber | kCjk;
 
-bool is_ascii_letter(char byte) { return static_cast<uint8_t>((byte | 0x20) - 'a') < 26; }
+bool is_ascii_letter(char byte) {
+  return static_cast<uint8_t>((byte | 0x20) - 'a') < 26;
+}
 
 }  // namespace
 
@@ -51,7 +53,8 @@ size_t PreTokenizer::numbers_end(size_t position) const {
   return position;
 }
 
-// The last three alternatives: white space up to its last newline; else without the space in front of a word; else all.
+// The last three alternatives: white space up to its last newline; else without the space in front of a word;
+// else all.
 size_t PreTokenizer::space_match_end(size_t position) const {
   size_t end = position, last_start = position, after_newline = 0;
   Char c = char_at(position);
@@ -66,7 +69,8 @@ size_t PreTokenizer::space_match_end(size_t position) const {
   return followed && last_start > position ? last_start : end;
 }
 
-// Where split 3's match at `position` ends; `position` itself when nothing matches. `first` is char_at(position).
+// Where split 3's match at `position` ends; `position` itself when nothing matches. `first` is
+// char_at(position).
 size_t PreTokenizer::match_end(size_t position, Char first) const {
   const size_t second = position + first.length;
   if ((first.char_class & (kLetter | kMark)) != 0) return run_end(second, kLetter | kMark);

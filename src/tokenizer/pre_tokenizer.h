@@ -1,14 +1,14 @@
-// Cuts text into the pieces within which byte pairs are merged: the three isolating splits of DeepSeek V3/V4.1
-// (model-v41 11.2), each applied to the pieces of the one before.
+// Cuts text into the pieces within which byte pairs are merged: the three isolating splits of DeepSeek
+// V3/V4.1 (model-v41 11.2), each applied to the pieces of the one before.
 //
 //   1  \p{N}{1,3}
 //   2  [一-龥぀-ゟ゠-ヿ]+
-//   3  [ASCII punctuation][A-Za-z]+ | [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ |  ?[\p{P}\p{S}]+[\r\n]* | \s*[\r\n]+ |
-//      \s+(?!\S) | \s+
+//   3  [ASCII punctuation][A-Za-z]+ | [^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+ |  ?[\p{P}\p{S}]+[\r\n]* |
+//      \s*[\r\n]+ | \s+(?!\S) | \s+
 //
-// Splits 1 and 2 cut the text into segments of one kind: numbers, CJK, the rest. The kind of a segment follows from its
-// first character, so one forward scan does all three: split 3 runs inside the segment and sees its end as the end of
-// the text. What split 3 doesn't match is a piece as well.
+// Splits 1 and 2 cut the text into segments of one kind: numbers, CJK, the rest. The kind of a segment
+// follows from its first character, so one forward scan does all three: split 3 runs inside the segment and
+// sees its end as the end of the text. What split 3 doesn't match is a piece as well.
 #pragma once
 
 #include <array>

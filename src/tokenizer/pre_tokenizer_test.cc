@@ -18,7 +18,9 @@ std::vector<std::string> pieces_of(std::string_view text) {
   return pieces;
 }
 
-TEST(PreTokenizerTest, EmptyTextHasNoPieces) { EXPECT_THAT(pieces_of(""), ElementsAre()); }
+TEST(PreTokenizerTest, EmptyTextHasNoPieces) {
+  EXPECT_THAT(pieces_of(""), ElementsAre());
+}
 
 TEST(PreTokenizerTest, WordsKeepTheSpaceInFrontOfThem) {
   EXPECT_THAT(pieces_of("Hello big world"), ElementsAre("Hello", " big", " world"));

@@ -1,4 +1,5 @@
-// For tests and fuzzing: a small tokenizer.json with all 256 bytes, a few merges and added tokens of each kind.
+// For tests and fuzzing: a small tokenizer.json with all 256 bytes, a few merges and added tokens of each
+// kind.
 #pragma once
 
 #include <string>
@@ -18,7 +19,8 @@ struct SmallTokenizer {
     bool normalized = false;
   };
   // Byte b has id b; merge i has id 256 + i; added tokens follow.
-  std::vector<std::string> merges = {"h e", "l l", "he ll", "hell o", "Ġ w", "Ġ Ġ", "a a", "aa aa", "Ã ©", "1 2"};
+  std::vector<std::string> merges = {"h e", "l l", "he ll", "hell o", "Ġ w",
+                                     "Ġ Ġ", "a a", "aa aa", "Ã ©",    "1 2"};
   std::vector<Added> added = {
       {"<s>", true, false}, {"<think>", false, true}, {"<thinking>", false, true}, {"k><", false, false}};
 
@@ -28,7 +30,8 @@ struct SmallTokenizer {
   JsonValue document() const {
     JsonValue::Object file;
     file.push_back({"added_tokens", added_tokens()});
-    file.push_back({"normalizer", JsonValue::Object{{"type", "Sequence"}, {"normalizers", JsonValue::Array{}}}});
+    file.push_back(
+        {"normalizer", JsonValue::Object{{"type", "Sequence"}, {"normalizers", JsonValue::Array{}}}});
     file.push_back({"pre_tokenizer", JsonValue::Object{{"type", "Sequence"}, {"pretokenizers", steps()}}});
     file.push_back({"decoder", JsonValue::Object{{"type", "ByteLevel"}}});
     file.push_back({"model", model()});
@@ -59,7 +62,8 @@ struct SmallTokenizer {
                                        {"behavior", "Isolated"},
                                        {"invert", false}});
     }
-    list.push_back(JsonValue::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+    list.push_back(
+        JsonValue::Object{{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
     return list;
   }
 

@@ -29,7 +29,8 @@ Result<std::array<TokenId, 256>> find_byte_ids(const Vocabulary& vocabulary) {
   for (size_t byte = 0; byte < 256; ++byte) {
     const auto id = vocabulary.find(spellings[byte]);
     if (!id) {
-      return Error(Code::kInvalidArgument, "model.vocab: no token '{}' for byte {:#04x}, expected one for every byte",
+      return Error(Code::kInvalidArgument,
+                   "model.vocab: no token '{}' for byte {:#04x}, expected one for every byte",
                    spellings[byte], byte);
     }
     ids[byte] = *id;
@@ -69,8 +70,9 @@ struct Tokenizer::Tables {
   Vocabulary vocabulary;
   Bpe bpe;
   WholePieces whole_pieces;
-  AddedTokenFinder literal;     // added tokens that see the raw text: these first
-  AddedTokenFinder normalized;  // those that see normalized text; without a normalizer just the second to be matched
+  AddedTokenFinder literal;  // added tokens that see the raw text: these first
+  AddedTokenFinder
+      normalized;  // those that see normalized text; without a normalizer just the second to be matched
   std::unordered_map<std::string, AddedFlags> added;
   std::vector<bool> special;  // by id
 
@@ -157,9 +159,13 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, SpecialTokens specia
   return text;
 }
 
-std::string_view Tokenizer::token_bytes(TokenId id) const { return tables_->vocabulary.bytes(id); }
+std::string_view Tokenizer::token_bytes(TokenId id) const {
+  return tables_->vocabulary.bytes(id);
+}
 
-std::string_view Tokenizer::token_spelling(TokenId id) const { return tables_->vocabulary.spelling(id); }
+std::string_view Tokenizer::token_spelling(TokenId id) const {
+  return tables_->vocabulary.spelling(id);
+}
 
 std::optional<TokenId> Tokenizer::id_of_added(std::string_view spelling) const {
   const auto entry = tables_->added.find(std::string(spelling));
@@ -167,8 +173,12 @@ std::optional<TokenId> Tokenizer::id_of_added(std::string_view spelling) const {
   return entry->second.id;
 }
 
-bool Tokenizer::is_special(TokenId id) const { return id >= 0 && id < vocab_size() && tables_->special[id]; }
+bool Tokenizer::is_special(TokenId id) const {
+  return id >= 0 && id < vocab_size() && tables_->special[id];
+}
 
-int64_t Tokenizer::vocab_size() const { return tables_->vocabulary.size(); }
+int64_t Tokenizer::vocab_size() const {
+  return tables_->vocabulary.size();
+}
 
 }  // namespace deepinfer

@@ -1,7 +1,9 @@
-// Text to token ids and back: byte-level BPE with the pre-tokenizer of DeepSeek V3/V4.1 (model-v41 11.2, recipe 15).
+// Text to token ids and back: byte-level BPE with the pre-tokenizer of DeepSeek V3/V4.1 (model-v41 11.2,
+// recipe 15).
 //
-// Encoding comes in two forms: plain text, in which the spelling of a control token is ordinary text, and text in which
-// added tokens are recognised. Prompts are encoded as segments so that a user cannot type a control token.
+// Encoding comes in two forms: plain text, in which the spelling of a control token is ordinary text, and
+// text in which added tokens are recognised. Prompts are encoded as segments so that a user cannot type a
+// control token.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +20,12 @@ namespace deepinfer {
 
 using TokenId = int32_t;
 
-// Immutable after load(); thread-safe. Broken UTF-8 in a text is encoded as the replacement character U+FFFD for each
-// maximal ill-formed part, as the reference tokenizer's callers do.
+// Immutable after load(); thread-safe. Broken UTF-8 in a text is encoded as the replacement character U+FFFD
+// for each maximal ill-formed part, as the reference tokenizer's callers do.
 class Tokenizer {
  public:
-  // Reads a tokenizer.json. kInvalidArgument names the first key that is missing or not of the supported kind.
+  // Reads a tokenizer.json. kInvalidArgument names the first key that is missing or not of the supported
+  // kind.
   static Result<Tokenizer> load(const std::string& path);
   static Result<Tokenizer> parse(std::string_view json_text, std::string_view name);
   ~Tokenizer();
@@ -37,7 +40,8 @@ class Tokenizer {
   enum class SpecialTokens { kKeep, kSkip };
   // Bytes of the ids as UTF-8, ill-formed parts replaced by U+FFFD; unknown ids give nothing.
   std::string decode(std::span<const TokenId> ids, SpecialTokens special = SpecialTokens::kKeep) const;
-  // The raw bytes of one token (not necessarily whole characters); empty for unknown ids. Borrowed from the tokenizer.
+  // The raw bytes of one token (not necessarily whole characters); empty for unknown ids. Borrowed from the
+  // tokenizer.
   std::string_view token_bytes(TokenId id) const;
   // The spelling in the vocabulary (byte-level alphabet for base tokens, the text itself for added ones).
   std::string_view token_spelling(TokenId id) const;

@@ -42,7 +42,8 @@ Status check_normalizer(const JsonRef& normalizer) {
   return {};
 }
 
-// Files write the same pattern with real or escaped newlines, and with or without a backslash before the quote.
+// Files write the same pattern with real or escaped newlines, and with or without a backslash before the
+// quote.
 std::string plain_pattern(std::string_view pattern) {
   std::string plain;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -74,7 +75,8 @@ Status check_pre_tokenizer(const JsonRef& pre_tokenizer) {
   if (steps.size() != kSplitPatterns.size() + 1) {
     return wrong(list, fmt::format("{} steps", steps.size()), "three Split steps and ByteLevel");
   }
-  for (size_t i = 0; i < kSplitPatterns.size(); ++i) RETURN_IF_ERROR(check_split(steps[i], kSplitPatterns[i]));
+  for (size_t i = 0; i < kSplitPatterns.size(); ++i)
+    RETURN_IF_ERROR(check_split(steps[i], kSplitPatterns[i]));
   const JsonRef& byte_level = steps.back();
   RETURN_IF_ERROR(expect_type(byte_level, "ByteLevel"));
   RETURN_IF_ERROR(expect_flag(byte_level["add_prefix_space"], false));
@@ -86,8 +88,10 @@ Status check_pipeline(const JsonRef& file) {
   RETURN_IF_ERROR(expect_absent(file["padding"]));
   RETURN_IF_ERROR(check_normalizer(file["normalizer"]));
   RETURN_IF_ERROR(check_pre_tokenizer(file["pre_tokenizer"]));
-  const JsonRef post_processor = file["post_processor"];  // ByteLevel only trims offsets, which don't exist here
-  if (post_processor.present() && !post_processor.is_null()) RETURN_IF_ERROR(expect_type(post_processor, "ByteLevel"));
+  const JsonRef post_processor =
+      file["post_processor"];  // ByteLevel only trims offsets, which don't exist here
+  if (post_processor.present() && !post_processor.is_null())
+    RETURN_IF_ERROR(expect_type(post_processor, "ByteLevel"));
   return expect_type(file["decoder"], "ByteLevel");
 }
 
@@ -107,7 +111,8 @@ Status read_vocabulary(const JsonRef& vocab, Vocabulary& vocabulary) {
   for (const auto& [spelling, value] : *entries) {
     const auto id = value.int64();
     if (!id) return wrong(vocab[spelling], value.kind_name(), "integer");
-    if (const Status added = vocabulary.add(spelling, *id); !added.ok()) return added.error().in(vocab.path());
+    if (const Status added = vocabulary.add(spelling, *id); !added.ok())
+      return added.error().in(vocab.path());
   }
   return {};
 }
@@ -120,7 +125,8 @@ std::optional<std::pair<std::string_view, std::string_view>> merge_parts(const J
     return std::pair(std::string_view(*text).substr(0, space), std::string_view(*text).substr(space + 1));
   }
   const JsonValue::Array* pair = value.array();
-  if (pair == nullptr || pair->size() != 2 || !(*pair)[0].string() || !(*pair)[1].string()) return std::nullopt;
+  if (pair == nullptr || pair->size() != 2 || !(*pair)[0].string() || !(*pair)[1].string())
+    return std::nullopt;
   return std::pair<std::string_view, std::string_view>(*(*pair)[0].string(), *(*pair)[1].string());
 }
 
@@ -148,7 +154,8 @@ Status read_merges(const JsonRef& list, const Vocabulary& vocabulary, std::vecto
 }
 
 Result<AddedToken> read_added_token(const JsonRef& entry) {
-  for (const char* key : {"single_word", "lstrip", "rstrip"}) RETURN_IF_ERROR(expect_false_or_absent(entry[key]));
+  for (const char* key : {"single_word", "lstrip", "rstrip"})
+    RETURN_IF_ERROR(expect_false_or_absent(entry[key]));
   AddedToken token;
   ASSIGN_OR_RETURN(token.content, entry["content"].string());
   if (token.content.empty()) return wrong(entry["content"], "an empty string", "the token's text");
@@ -179,7 +186,8 @@ Status read_added_tokens(const JsonRef& list, TokenizerFile& file) {
 Result<TokenizerFile> parse_tokenizer_file(std::string_view json_text) {
   ASSIGN_OR_RETURN(const JsonValue document, parse_json(json_text));
   const JsonRef root(document);
-  if (document.object() == nullptr) return wrong(JsonRef(document, "document"), document.kind_name(), "object");
+  if (document.object() == nullptr)
+    return wrong(JsonRef(document, "document"), document.kind_name(), "object");
   RETURN_IF_ERROR(check_pipeline(root));
   const JsonRef model = root["model"];
   RETURN_IF_ERROR(check_model(model));

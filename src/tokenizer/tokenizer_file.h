@@ -18,8 +18,8 @@ struct AddedToken {
 };
 
 struct TokenizerFile {
-  Vocabulary vocabulary;          // with the added tokens
-  std::vector<Merge> merges;      // best first
+  Vocabulary vocabulary;      // with the added tokens
+  std::vector<Merge> merges;  // best first
   std::vector<AddedToken> added_tokens;
 };
 

@@ -24,12 +24,12 @@ struct Repair {
 };
 constexpr Repair kRepairs[] = {
     {"a\xFFz", "a\xEF\xBF\xBDz"},
-    {"\xE4\xBDz", "\xEF\xBF\xBDz"},                                      // a character cut short is one part
+    {"\xE4\xBDz", "\xEF\xBF\xBDz"},  // a character cut short is one part
     {"\xF0\x9F\x99z", "\xEF\xBF\xBDz"},
-    {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},            // a surrogate is three
-    {"\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD"},                            // overlong
+    {"\xED\xA0\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},                  // a surrogate is three
+    {"\xC0\xAF", "\xEF\xBF\xBD\xEF\xBF\xBD"},                                  // overlong
     {"\xF4\x90\x80\x80", "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"},  // above U+10FFFF
-    {"\xC3\xA9\xC3", "\xC3\xA9\xEF\xBF\xBD"},                            // cut at the end
+    {"\xC3\xA9\xC3", "\xC3\xA9\xEF\xBF\xBD"},                                  // cut at the end
 };
 
 class TokenizerTest : public testing::Test {
@@ -55,7 +55,9 @@ TEST_F(TokenizerTest, TextBecomesMergedTokens) {
   EXPECT_THAT(tokenizer_.encode(""), ElementsAre());
 }
 
-TEST_F(TokenizerTest, MergesDoNotCrossPieces) { EXPECT_THAT(tokenizer_.encode("1112"), ElementsAre('1', '1', '1', '2')); }
+TEST_F(TokenizerTest, MergesDoNotCrossPieces) {
+  EXPECT_THAT(tokenizer_.encode("1112"), ElementsAre('1', '1', '1', '2'));
+}
 
 TEST_F(TokenizerTest, EncodeAppendKeepsWhatIsThere) {
   std::vector<TokenId> ids = {7};
@@ -186,7 +188,8 @@ TEST(EngramTokenMapTest, TokensThatDifferInCaseAccentsAndBlanksShareAClass) {
 }
 
 TEST(Utf8Test, CodePointsSurviveWritingAndReading) {
-  for (const char32_t code_point : {U'\0', U'z', U'\u0080', U'\u07FF', U'\u0800', U'\uFFFF', U'\U00010000', U'\U0010FFFF'}) {
+  for (const char32_t code_point :
+       {U'\0', U'z', U'\u0080', U'\u07FF', U'\u0800', U'\uFFFF', U'\U00010000', U'\U0010FFFF'}) {
     std::string text;
     append_code_point(code_point, text);
     const Utf8Part part = utf8_part(text, 0);

@@ -10,8 +10,8 @@ using Kind = Utf8Part::Kind;
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 struct LeadByte {
-  uint32_t length;                   // of the character; 0 when no character starts so
-  uint8_t second_min, second_max;    // excludes overlong forms, surrogates and code points above U+10FFFF
+  uint32_t length;                 // of the character; 0 when no character starts so
+  uint8_t second_min, second_max;  // excludes overlong forms, surrogates and code points above U+10FFFF
 };
 
 LeadByte lead_byte(uint8_t lead) {
@@ -55,7 +55,8 @@ Utf8Part utf8_part(std::string_view bytes, size_t position) {
 }
 
 bool is_well_formed_utf8(std::string_view bytes) {
-  for (size_t position = ascii_run(bytes, 0); position < bytes.size(); position += ascii_run(bytes, position)) {
+  for (size_t position = ascii_run(bytes, 0); position < bytes.size();
+       position += ascii_run(bytes, position)) {
     const Utf8Part part = utf8_part(bytes, position);
     if (part.kind != Kind::kCharacter) return false;
     position += part.length;
@@ -65,7 +66,8 @@ bool is_well_formed_utf8(std::string_view bytes) {
 
 size_t append_complete(std::string_view bytes, std::string& out) {
   size_t copied = 0;  // bytes before this are in `out`
-  for (size_t position = ascii_run(bytes, 0); position < bytes.size(); position += ascii_run(bytes, position)) {
+  for (size_t position = ascii_run(bytes, 0); position < bytes.size();
+       position += ascii_run(bytes, position)) {
     const Utf8Part part = utf8_part(bytes, position);
     if (part.kind != Kind::kCharacter) out.append(bytes.substr(copied, position - copied));
     if (part.kind == Kind::kIncomplete) return part.length;

@@ -1,7 +1,7 @@
 // UTF-8 in parts: characters, ill-formed parts, and an end that may still become a character.
 //
-// Parts are cut as Unicode recommends (one U+FFFD for each maximal subpart of an ill-formed sequence), which is also what
-// Python's and Rust's replacing decoders do.
+// Parts are cut as Unicode recommends (one U+FFFD for each maximal subpart of an ill-formed sequence), which
+// is also what Python's and Rust's replacing decoders do.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,8 @@ namespace deepinfer {
 
 Status Vocabulary::add(std::string_view spelling, int64_t id) {
   if (id < 0 || id >= kMaxSize) {
-    return Error(Code::kInvalidArgument, "token '{}' has id {}, expected 0 to {}", spelling, id, kMaxSize - 1);
+    return Error(Code::kInvalidArgument, "token '{}' has id {}, expected 0 to {}", spelling, id,
+                 kMaxSize - 1);
   }
   const auto [entry, is_new] = ids_.try_emplace(std::string(spelling), static_cast<TokenId>(id));
   if (!is_new && entry->second == id) return {};

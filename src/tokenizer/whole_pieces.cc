@@ -22,8 +22,10 @@ uint64_t load(const char* from) {
 uint64_t hash_bytes(std::string_view bytes) {
   const char* data = bytes.data();
   const size_t size = bytes.size();
-  if (size < 4) return mix(static_cast<uint8_t>(data[0]) << 16 | static_cast<uint8_t>(data[size / 2]) << 8 |
-                           static_cast<uint8_t>(data[size - 1]), size);
+  if (size < 4)
+    return mix(static_cast<uint8_t>(data[0]) << 16 | static_cast<uint8_t>(data[size / 2]) << 8 |
+                   static_cast<uint8_t>(data[size - 1]),
+               size);
   if (size <= 8) return mix(load<uint32_t>(data) << 32 | load<uint32_t>(data + size - 4), size);
   uint64_t hash = size;
   for (size_t i = 0; i + 8 < size; i += 8) hash = mix(hash, load<uint64_t>(data + i));
@@ -47,7 +49,8 @@ size_t WholePieces::slot_index(uint64_t hash, std::string_view bytes) const {
 
 void WholePieces::add(std::string_view bytes, TokenId id) {
   const uint64_t hash = hash_bytes(bytes);
-  slots_[slot_index(hash, bytes)] = {static_cast<uint32_t>(hash >> 32), id, static_cast<uint32_t>(text_.size()),
+  slots_[slot_index(hash, bytes)] = {static_cast<uint32_t>(hash >> 32), id,
+                                     static_cast<uint32_t>(text_.size()),
                                      static_cast<uint32_t>(bytes.size())};
   text_.append(bytes);
 }

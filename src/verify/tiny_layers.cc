@@ -1,4 +1,5 @@
-// Tight checks: layer by layer with golden inputs, so that no difference of one layer reaches the next.
+// Tight checks: attention and experts of each layer with golden inputs, so that no difference of one part reaches the
+// next.
 //
 // The prompt runs in chunks of the sliding window, because only so many window rows stay readable; the model
 // promises the same bits for any chunking. A row is the vector of one position and layer.
@@ -24,10 +25,11 @@ struct Stored {
 // What the observer compares of one prompt: tensors that the file has.
 struct GoldenLayers {
   std::map<std::string, Stored, std::less<>> values;  // by the observer's names
-  std::vector<Bf16> h_out;                            // as stored; the inputs of the layers
+  std::vector<Bf16> h_out, attn_out;  // as stored; the inputs of the layers and of their experts
   std::vector<int32_t> engram_rows, route_idx, topk;
   std::vector<float> route_margin, topk_margin;
   std::vector<uint8_t> candidates;  // [positions][rows of the candidate source]
+  int64_t num_positions = 0;
 
   const Stored* find(std::string_view name) const {
     const auto found = values.find(name);
@@ -79,11 +81,14 @@ Result<GoldenLayers> read_layers(const PromptCheck& prompt) {
   const int64_t index_sources = std::ssize(config.index_source_layer_ids);
   const int64_t targets = std::ssize(config.dspark_target_layer_ids);
   GoldenLayers golden;
+  golden.num_positions = n;
   for (const char* item : {"attn_in", "attn_out", "ffn_in", "ffn_out"}) {
     RETURN_IF_ERROR(read_values(prompt, item, layers, DType::kBF16, {n, layers, hidden}, golden));
   }
   RETURN_IF_ERROR(read_values(prompt, "h_out", layers, DType::kBF16, {n, layers, 4, hidden}, golden));
   RETURN_IF_ERROR(read_optional<Bf16>(prompt, golden_name("h_out"), {n, layers, 4, hidden}, golden.h_out));
+  RETURN_IF_ERROR(
+      read_optional<Bf16>(prompt, golden_name("attn_out"), {n, layers, hidden}, golden.attn_out));
   RETURN_IF_ERROR(read_values(prompt, "pre_out", layers, DType::kF32, {n, layers, 4}, golden));
   RETURN_IF_ERROR(
       read_values(prompt, "engram_out", engram_layers, DType::kBF16, {n, engram_layers, 4, hidden}, golden));
@@ -96,7 +101,7 @@ Result<GoldenLayers> read_layers(const PromptCheck& prompt) {
       read_optional(prompt, golden_name("topk"), {n, index_sources, config.index_topk}, golden.topk));
   RETURN_IF_ERROR(read_optional(prompt, golden_name("topk_margin"), {n, index_sources}, golden.topk_margin));
   if (prompt.file.contains(golden_name("cand"))) {
-    ASSIGN_OR_RETURN(golden.candidates, prompt.file.read_codes(golden_name("cand"), {n, n}));
+    ASSIGN_OR_RETURN(golden.candidates, prompt.file.read_codes(golden_name("cand"), {n, -1}));
   }
   return golden;
 }
@@ -119,6 +124,7 @@ class LayerObserver final : public ForwardObserver {
     first_ = first_position;
     num_rows_ = num_rows;
     list_differs_.assign(num_rows, false);
+    candidates_differ_.assign(num_rows, false);
     experts_differ_.assign(num_rows, false);
   }
   const std::map<std::string, ChoiceCount>& choices() const { return choices_; }
@@ -127,6 +133,7 @@ class LayerObserver final : public ForwardObserver {
   const std::map<int64_t, std::vector<float>>& newest_gate() const { return newest_gate_; }
 
   void layer_input(int64_t layer, std::span<Bf16> h, std::span<float> pre) override;
+  void attention_output(int64_t layer, std::span<Bf16> y) override;
   void values(std::string_view name, int64_t layer, std::span<const Bf16> rows) override {
     compare_rows(name, layer, widen(rows));
   }
@@ -139,7 +146,7 @@ class LayerObserver final : public ForwardObserver {
   void compare_route(int64_t layer, std::span<const int64_t> rows);
   void compare_route_weights(int64_t layer, std::span<const float> rows);
   void compare_topk(int64_t layer, std::span<const int64_t> rows);
-  void compare_candidates(int64_t layer, std::span<const int64_t> rows);
+  void compare_candidates(int64_t layer, std::span<const int64_t> blocks, std::span<const float> margins);
   int64_t slot(std::string_view name, int64_t layer) const;
   // A row of this call whose result may differ, because a choice before it fell the other way at a tie.
   bool excused(int64_t row, int64_t layer) const {
@@ -152,10 +159,11 @@ class LayerObserver final : public ForwardObserver {
   RowErrors& errors_;
   std::map<std::string, ChoiceCount> choices_;
   std::map<int64_t, std::vector<float>> newest_value_, newest_gate_;
-  std::vector<int64_t> route_;  // [rows][experts] of the running layer
+  std::vector<int64_t> route_;       // [rows][experts] of the running layer
+  std::vector<int64_t> candidates_;  // [rows][blocks] of the candidate source
   int64_t first_ = 0;
   int64_t num_rows_ = 0;
-  std::vector<bool> list_differs_, experts_differ_;
+  std::vector<bool> list_differs_, candidates_differ_, experts_differ_;
 };
 
 void LayerObserver::layer_input(int64_t layer, std::span<Bf16> h, std::span<float> pre) {
@@ -171,8 +179,18 @@ void LayerObserver::layer_input(int64_t layer, std::span<Bf16> h, std::span<floa
   }
 }
 
+void LayerObserver::attention_output(int64_t layer, std::span<Bf16> y) {
+  if (golden_.attn_out.empty()) return;
+  const int64_t width = config_.hidden_size, layers = config_.num_hidden_layers;
+  for (int64_t i = 0; i < num_rows_; ++i) {
+    std::copy_n(golden_.attn_out.begin() + ((first_ + i) * layers + layer) * width, width,
+                y.begin() + i * width);
+  }
+}
+
 void LayerObserver::values(std::string_view name, int64_t layer, std::span<const float> rows) {
   if (name == "route_w") return compare_route_weights(layer, rows);
+  if (name == "candidate_margin") return compare_candidates(layer, candidates_, rows);
   const auto newest = rows.last(rows.size() / static_cast<size_t>(num_rows_));
   if (name == "compressor_value") newest_value_[layer].assign(newest.begin(), newest.end());
   if (name == "compressor_gate") newest_gate_[layer].assign(newest.begin(), newest.end());
@@ -183,7 +201,7 @@ void LayerObserver::indices(std::string_view name, int64_t layer, std::span<cons
   if (name == "engram_rows") compare_engram_rows(layer, rows);
   if (name == "route_idx") compare_route(layer, rows);
   if (name == "topk") compare_topk(layer, rows);
-  if (name == "candidates") compare_candidates(layer, rows);
+  if (name == "candidates") candidates_.assign(rows.begin(), rows.end());
 }
 
 int64_t LayerObserver::slot(std::string_view name, int64_t layer) const {
@@ -267,30 +285,34 @@ void LayerObserver::compare_topk(int64_t layer, std::span<const int64_t> rows) {
                    golden_.topk.begin() + at * width)) {
       continue;
     }
-    list_differs_[i] = !golden_.topk_margin.empty() && golden_.topk_margin[at] < kTieMargin;
+    const bool tie = !golden_.topk_margin.empty() && golden_.topk_margin[at] < kTieMargin;
+    list_differs_[i] = tie || candidates_differ_[i];
     ++(list_differs_[i] ? count.ties : count.mismatches);
   }
 }
 
-// Rows of kept blocks, for queries that had to choose.
-void LayerObserver::compare_candidates(int64_t layer, std::span<const int64_t> rows) {
+// Rows of kept blocks, for queries that had to choose. The data has no margins for blocks; ours say what is a
+// tie.
+void LayerObserver::compare_candidates(int64_t layer, std::span<const int64_t> blocks,
+                                       std::span<const float> margins) {
   if (golden_.candidates.empty()) return;
   const int64_t width = config_.candidate_topk_blocks, block_size = config_.candidate_block_size;
-  const auto positions = static_cast<int64_t>(golden_.topk.size()) / config_.index_topk /
-                         std::ssize(config_.index_source_layer_ids);
+  const int64_t stored_rows = std::ssize(golden_.candidates) / golden_.num_positions;
   ChoiceCount& count = choices_["cand"];
   for (int64_t i = 0; i < num_rows_; ++i) {
     const int64_t visible = (first_ + i + 1) / config_.compress_ratios[layer];
-    if (visible <= config_.index_topk) continue;
+    if (visible <= config_.index_topk || visible > stored_rows) continue;
     std::vector<uint8_t> kept(visible);
     for (int64_t k = 0; k < width; ++k) {
-      const int64_t first = rows[i * width + k] * block_size;
+      const int64_t first = blocks[i * width + k] * block_size;
       if (first < 0) continue;
       std::fill(kept.begin() + first, kept.begin() + std::min(first + block_size, visible), uint8_t{1});
     }
     ++count.rows;
-    const auto expected = golden_.candidates.begin() + (first_ + i) * positions;
-    count.mismatches += std::equal(kept.begin(), kept.end(), expected) ? 0 : 1;
+    const auto expected = golden_.candidates.begin() + (first_ + i) * stored_rows;
+    if (std::equal(kept.begin(), kept.end(), expected)) continue;
+    candidates_differ_[i] = margins[i] < kTieMargin;
+    ++(candidates_differ_[i] ? count.ties : count.mismatches);
   }
 }
 

@@ -22,18 +22,24 @@ int64_t count_equal_top1(std::span<const float> expected, std::span<const float>
 }
 
 void compare_top1(const PromptCheck& prompt, const std::string& item, int64_t equal, int64_t rows) {
+  if (rows == 0) return;
   prompt.compare(item, kMissed, 1 - static_cast<double>(equal) / static_cast<double>(rows), kMissedAllowed,
                  fmt::format("{} of {} equal", equal, rows));
 }
 
-void compare_logits(const PromptCheck& prompt, const std::string& item, std::span<const float> expected,
-                    std::span<const float> found, double allowed_rms) {
-  const int64_t vocab = prompt.model.config().vocab_size,
-                rows = static_cast<int64_t>(expected.size()) / vocab;
+// Rows whose largest entry is the golden one.
+struct Top1Count {
+  int64_t equal = 0;
+  int64_t rows = 0;
+};
+
+Top1Count compare_logits(const PromptCheck& prompt, const std::string& item, std::span<const float> expected,
+                         std::span<const float> found, double allowed_rms) {
+  const int64_t vocab = prompt.model.config().vocab_size;
   prompt.compare(item, kRelativeRms, relative_rms(expected, found), allowed_rms);
-  const int64_t equal = count_equal_top1(expected, found, vocab);
-  compare_top1(prompt, item, equal, rows);
-  prompt.recorder.count_top1(equal, rows);
+  const Top1Count count{count_equal_top1(expected, found, vocab), std::ssize(expected) / vocab};
+  prompt.recorder.count_top1(count.equal, count.rows);
+  return count;
 }
 
 // Appends the logits of ids [first, first + count), in calls as large as the model takes.
@@ -60,14 +66,18 @@ Status check_one_shot(const PromptCheck& prompt) {
   ASSIGN_OR_RETURN(const auto sequence, prompt.model.make_sequence());
   std::vector<float> found;
   RETURN_IF_ERROR(append_logits(prompt, *sequence, prompt.ids, LogitsRows::kAll, found));
-  compare_logits(prompt, "one.logits", expected, found, n <= kShortPrompt ? kShortPromptRms : kFreeRms);
+  const Top1Count top1 =
+      compare_logits(prompt, "one.logits", expected, found, n <= kShortPrompt ? kShortPromptRms : kFreeRms);
+  compare_top1(prompt, "one.logits", top1.equal, top1.rows);
   return Status();
 }
 
-// Prompts prefilled to S tokens, the rest one token at a time: "split.f32.S.logits".
+// Prompts prefilled to S tokens, the rest one token at a time: "split.f32.S.logits". A share of few rows says
+// little, so top-1 is counted over all splits of the prompt.
 Status check_splits(const PromptCheck& prompt) {
   constexpr std::string_view kPrefix = "split.f32.", kSuffix = ".logits";
   const int64_t n = prompt.length(), vocab = prompt.model.config().vocab_size;
+  Top1Count all;
   for (const std::string& name : prompt.file.names()) {
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
     int64_t prefilled = 0;
@@ -84,8 +94,12 @@ Status check_splits(const PromptCheck& prompt) {
     for (int64_t p = prefilled; p < n; ++p) {
       RETURN_IF_ERROR(append_logits(prompt, *sequence, ids.subspan(p, 1), LogitsRows::kLast, found));
     }
-    compare_logits(prompt, fmt::format("split.{}.logits", prefilled), expected, found, kFreeRms);
+    const Top1Count top1 =
+        compare_logits(prompt, fmt::format("split.{}.logits", prefilled), expected, found, kFreeRms);
+    all.equal += top1.equal;
+    all.rows += top1.rows;
   }
+  compare_top1(prompt, "split.logits", all.equal, all.rows);
   return Status();
 }
 
@@ -155,8 +169,9 @@ Status check_decoding(const PromptCheck& prompt) {
     RETURN_IF_ERROR(
         draft_step(prompt, *sequence, std::span(golden.ids).subspan(step * width, width), drafts));
   }
-  compare_logits(prompt, "dec.logits", expected, found, kFreeRms);
-  if (drafts.rows > 0) compare_top1(prompt, "dec.draft_ids", drafts.equal, drafts.rows);
+  const Top1Count top1 = compare_logits(prompt, "dec.logits", expected, found, kFreeRms);
+  compare_top1(prompt, "dec.logits", top1.equal, top1.rows);
+  compare_top1(prompt, "dec.draft_ids", drafts.equal, drafts.rows);
   if (!golden.logits.empty()) {
     prompt.compare("dec.draft_logits", kRelativeRms, relative_rms(golden.logits, drafts.logits), kFreeRms);
   }

@@ -1,0 +1,49 @@
+#include "apps/stop_signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "apps/command.h"
+
+namespace deepinfer {
+namespace {
+
+sigset_t stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  return signals;
+}
+
+}  // namespace
+
+StopSignals::StopSignals() {
+  const sigset_t signals = stop_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
+}
+
+void StopSignals::wait() {
+  waiting_ = true;
+  first_seen_.wait();
+}
+
+bool StopSignals::requested() {
+  waiting_ = true;
+  return first_seen_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+void StopSignals::watch(std::stop_token stop) {
+  const sigset_t signals = stop_signals();
+  const timespec step = {0, 100'000'000};  // how long the end of the program may wait for this thread
+  bool seen = false;
+  while (!stop.stop_requested()) {
+    if (sigtimedwait(&signals, nullptr, &step) < 0) continue;
+    if (seen || !waiting_) _exit(kExitInterrupted);
+    seen = true;
+    first_.set_value();
+  }
+}
+
+}  // namespace deepinfer
