@@ -130,7 +130,7 @@ def write_constants(path, hashes):
     checkpoint.write_file(path, t)
 
 
-def write_teacher(path, forward, tok, count=200, limit=256):
+def write_teacher(path, forward, tok, count=200, limit=128):
     """One JSON line a prompt: ids, loss_from (first predicted position), mean loss and arg max of each prediction."""
     rng, done, losses = random.Random(TEACHER_SEED), 0, []
     with open(path, "w") as f:
