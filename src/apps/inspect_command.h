@@ -1,4 +1,5 @@
-// deepinfer inspect: what a checkpoint is, what it weighs, what memory it will take; every fault of a broken one.
+// deepinfer inspect: what a checkpoint is, what it weighs, what memory it will take; every fault of a broken
+// one.
 #pragma once
 
 #include "apps/command.h"

@@ -79,7 +79,8 @@ class TreeBuilder {
   // The start of a token, for a message: short, and never half a character.
   static std::string_view quotable(std::string_view token) {
     size_t length = 0;
-    while (length < std::min<size_t>(token.size(), 40) && token[length] > ' ' && token[length] < 0x7f) ++length;
+    while (length < std::min<size_t>(token.size(), 40) && token[length] > ' ' && token[length] < 0x7f)
+      ++length;
     return token.substr(0, length);
   }
 
