@@ -9,6 +9,7 @@
 #include "apps/inspect_command.h"
 #include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
+#include "apps/verify_command.h"
 #include "base/log.h"
 
 namespace deepinfer {
@@ -19,6 +20,7 @@ constexpr AddCommand kCommands[] = {
     add_serve_command,
     add_generate_command,
     add_inspect_command,
+    add_verify_command,
     add_tokenize_command,
     add_detokenize_command,
 };

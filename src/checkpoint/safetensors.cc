@@ -154,22 +154,21 @@ Result<SafetensorsFile> SafetensorsFile::load(const std::string& path) {
   if (!header->faults.empty()) return Error(Code::kDataLoss, "{}: {}", path, fmt::join(header->faults, "; "));
   SafetensorsFile out;
   out.path_ = path;
-  if (header->entries.empty()) return out;
-  const uint64_t data_start = header->entries.front().offset;
-  ASSIGN_OR_RETURN(out.data_, AlignedBuffer::allocate(file.size() - data_start));
-  RETURN_IF_ERROR(file.read(data_start, out.data_.bytes()));
+  // The format aligns nothing: each tensor gets a place of its own, fit for any element type.
+  uint64_t size = 0;
   for (const SafetensorsEntry& entry : header->entries) {
     if (!entry.dtype) {
       return Error(Code::kUnimplemented, "{}: {}: found {}, which is not read here", path, entry.name,
                    entry.dtype_name);
     }
-    const uint64_t offset = entry.offset - data_start;
-    if (offset % dtype_size(*entry.dtype) != 0) {
-      return Error(Code::kUnimplemented,
-                   "{}: {}: found data at byte {}, expected a multiple of its element size", path, entry.name,
-                   offset);
-    }
-    out.tensors_.emplace(entry.name, Slice{*entry.dtype, entry.shape, offset, entry.size_bytes});
+    out.tensors_.emplace(entry.name, Slice{*entry.dtype, entry.shape, size, entry.size_bytes});
+    size = round_up(size + entry.size_bytes, kLargestElementBytes);
+  }
+  if (size == 0) return out;
+  ASSIGN_OR_RETURN(out.data_, AlignedBuffer::allocate(size));
+  for (const SafetensorsEntry& entry : header->entries) {
+    const uint64_t offset = out.tensors_.find(entry.name)->second.offset;
+    RETURN_IF_ERROR(file.read(entry.offset, out.data_.bytes().subspan(offset, entry.size_bytes)));
   }
   return out;
 }

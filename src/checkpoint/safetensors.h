@@ -17,6 +17,7 @@ namespace deepinfer {
 
 class ReadFile;
 
+inline constexpr uint64_t kLargestElementBytes = 8;
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the limit of the format's own library
 
 struct SafetensorsEntry {
@@ -62,7 +63,7 @@ class SafetensorsFile {
   };
 
   std::string path_;
-  AlignedBuffer data_;  // everything behind the header
+  AlignedBuffer data_;  // the tensors, each at a multiple of kLargestElementBytes
   std::map<std::string, Slice, std::less<>> tensors_;
 };
 

@@ -61,6 +61,15 @@ TEST_F(SafetensorsTest, TensorsAreFoundByNameWithTheirBytes) {
   EXPECT_EQ(file->find("z").error().code(), Code::kNotFound);
 }
 
+TEST_F(SafetensorsTest, TensorsAtOddOffsetsAreReadAsAnyOther) {
+  const char header[] =
+      R"({"u":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"x":{"dtype":"F32","shape":[1],"data_offsets":[1,5]}})";
+  const auto file = load(file_of(header, std::string("\7\0\0\x80\x3f", 5)));
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  EXPECT_THAT(file->find("x")->as<float>(), ElementsAre(1.0f));
+  EXPECT_THAT(file->find("u")->codes(), ElementsAre(7));
+}
+
 TEST_F(SafetensorsTest, AMissingFileIsNotFound) {
   EXPECT_EQ(SafetensorsFile::load(path_ + ".none").error().code(), Code::kNotFound);
 }

@@ -1,5 +1,5 @@
-// Tight checks: attention and experts of each layer with golden inputs, so that no difference of one part reaches the
-// next.
+// Tight checks: attention and experts of each layer with golden inputs, so that no difference of one part
+// reaches the next.
 //
 // The prompt runs in chunks of the sliding window, because only so many window rows stay readable; the model
 // promises the same bits for any chunking. A row is the vector of one position and layer.
@@ -87,8 +87,7 @@ Result<GoldenLayers> read_layers(const PromptCheck& prompt) {
   }
   RETURN_IF_ERROR(read_values(prompt, "h_out", layers, DType::kBF16, {n, layers, 4, hidden}, golden));
   RETURN_IF_ERROR(read_optional<Bf16>(prompt, golden_name("h_out"), {n, layers, 4, hidden}, golden.h_out));
-  RETURN_IF_ERROR(
-      read_optional<Bf16>(prompt, golden_name("attn_out"), {n, layers, hidden}, golden.attn_out));
+  RETURN_IF_ERROR(read_optional<Bf16>(prompt, golden_name("attn_out"), {n, layers, hidden}, golden.attn_out));
   RETURN_IF_ERROR(read_values(prompt, "pre_out", layers, DType::kF32, {n, layers, 4}, golden));
   RETURN_IF_ERROR(
       read_values(prompt, "engram_out", engram_layers, DType::kBF16, {n, engram_layers, 4, hidden}, golden));
