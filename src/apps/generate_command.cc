@@ -216,6 +216,7 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   ASSIGN_OR_RETURN(auto model, load_model(options.model_directory, tokenizer, model_options));
   const double load_seconds = seconds_between(start, system_clock().now());
 
+  signals.expect();
   Counters counters;
   Engine engine(std::move(model), EngineOptions{}, counters);
   const auto show = [&options](std::string_view piece) {

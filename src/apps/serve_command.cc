@@ -74,6 +74,7 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   gateway_options.served_model_name =
       options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
+  signals.expect();  // before a client can know that we listen
   ASSIGN_OR_RETURN(const auto gateway,
                    Gateway::start(gateway_options, {*tokens, tokenizer, system_clock(), system_seed}));
   fmt::print("serving {}\nlistening on {}\n", gateway_options.served_model_name,

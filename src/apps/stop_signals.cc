@@ -3,7 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
+
 #include "apps/command.h"
+#include "base/log.h"
 
 namespace deepinfer {
 namespace {
@@ -24,13 +27,7 @@ StopSignals::StopSignals() {
   thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
 }
 
-void StopSignals::wait() {
-  waiting_ = true;
-  first_seen_.wait();
-}
-
-bool StopSignals::requested() {
-  waiting_ = true;
+bool StopSignals::requested() const {
   return first_seen_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
@@ -39,8 +36,11 @@ void StopSignals::watch(std::stop_token stop) {
   const timespec step = {0, 100'000'000};  // how long the end of the program may wait for this thread
   bool seen = false;
   while (!stop.stop_requested()) {
-    if (sigtimedwait(&signals, nullptr, &step) < 0) continue;
-    if (seen || !waiting_) _exit(kExitInterrupted);
+    siginfo_t info = {};
+    if (sigtimedwait(&signals, &info, &step) < 0) continue;
+    // Ctrl-C comes from the kernel, which has no process id.
+    log::info("got {} from process {}", info.si_signo == SIGINT ? "SIGINT" : "SIGTERM", info.si_pid);
+    if (seen || !expected_) _exit(kExitInterrupted);
     seen = true;
     first_.set_value();
   }
