@@ -5,7 +5,7 @@
 
 The text is the same on every run of one machine: source code of the Python library and system headers, and what a fixed
 seed draws: words, Chinese, Japanese, emoji, combining marks, white space, numbers, spellings of added tokens, random
-Unicode. Exit code 1 if any chunk differs. `tokenizers` runs one text at a time on one thread, as ours does.
+Unicode. Exit code 1 if any chunk differs. Both run on one thread; seconds are processor time spent encoding.
 """
 
 import argparse
@@ -115,35 +115,52 @@ def take(chunks, size):
     return taken
 
 
-def encode_ours(arguments, path, flags):
-    command = [arguments.binary, "tokenize", "--tokenizer", arguments.tokenizer, "--stats", *flags]
-    with open(path, "rb") as lines:
-        run = subprocess.run(command, stdin=lines, capture_output=True, check=True)
-    return [json.loads(line)["ids"] for line in run.stdout.splitlines()], run.stderr.decode().split(", ")[-2:]
+def answers_of(arguments, command, lines, *flags):
+    """What our program answers to JSON lines, and what it says on standard error."""
+    with tempfile.TemporaryFile("w+") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.seek(0)
+        run = subprocess.run([arguments.binary, command, "--tokenizer", arguments.tokenizer, *flags], stdin=file,
+                             capture_output=True, check=True)
+    return [json.loads(line) for line in run.stdout.splitlines()], run.stderr.decode()
 
 
 def encode_reference(tokenizer, chunks):
-    start = time.perf_counter()
-    encodings = tokenizer.encode_batch_fast(chunks, add_special_tokens=False)  # without offsets, one thread
-    seconds = time.perf_counter() - start
-    return [encoding.ids for encoding in encodings], seconds
+    ids, seconds = [], 0.0
+    for first in range(0, len(chunks), 16):  # few at a time: the encodings hold far more than ids
+        start = time.process_time()
+        encodings = tokenizer.encode_batch_fast(chunks[first:first + 16], add_special_tokens=False)
+        seconds += time.process_time() - start
+        ids += [encoding.ids for encoding in encodings]
+    return ids, seconds
 
 
 def compare(name, arguments, reference, chunks):
     size = sum(len(chunk.encode()) for chunk in chunks)
-    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.writelines(json.dumps({"text": chunk}) + "\n" for chunk in chunks)
-        file.flush()
-        ours, (our_seconds, our_speed) = encode_ours(arguments, file.name, [])
+    answers, stats = answers_of(arguments, "tokenize", ({"text": chunk} for chunk in chunks), "--stats")
+    ours = [answer["ids"] for answer in answers]
+    our_seconds, our_speed = stats.strip().split(", ")[-2:]
     expected, seconds = encode_reference(reference, chunks)
     different = [i for i, (a, b) in enumerate(zip(ours, expected, strict=True)) if a != b]
     print(f"{name}: {size / 1e6:.1f} MB, {len(chunks)} chunks, {sum(map(len, ours))} tokens, {len(different)} differ; "
-          f"ours {our_seconds}, {our_speed.strip()}; tokenizers {seconds:.3f} s, {size / seconds / 1e6:.1f} MB/s", flush=True)
+          f"ours {our_seconds}, {our_speed}; tokenizers {seconds:.3f} s, {size / seconds / 1e6:.1f} MB/s", flush=True)
     for i in different[:3]:
         at = next((k for k, (a, b) in enumerate(zip(ours[i], expected[i])) if a != b), 0)
         print(f"  chunk {i}, token {at}: ours {ours[i][at:at + 6]}, expected {expected[i][at:at + 6]}, "
               f"after {reference.decode(expected[i][max(0, at - 6):at], skip_special_tokens=False)!r}")
     return len(different)
+
+
+def compare_decoding(arguments, reference, rng):
+    """Any ids, so that the bytes are mostly ill-formed; ids that don't exist among them."""
+    id_lists = [[rng.randrange(reference.get_vocab_size() + 100) for _ in range(rng.randint(0, 40))] for _ in range(20000)]
+    different = 0
+    for skip, flags in ((False, []), (True, ["--skip-special"])):
+        answers, _ = answers_of(arguments, "detokenize", ({"ids": ids} for ids in id_lists), *flags)
+        texts = [reference.decode(ids, skip_special_tokens=skip) for ids in id_lists]
+        different += sum(answer["text"] != text for answer, text in zip(answers, texts, strict=True))
+    print(f"decoding: {2 * len(id_lists)} lists of ids, {different} differ")
+    return different
 
 
 def main():
@@ -162,6 +179,7 @@ def main():
     different = compare("source code", arguments, reference, take(source_chunks(), size / 2))
     different += compare("mixed text", arguments, reference, take(generated_chunks(added_tokens, rng), size / 2))
     different += compare("English words", arguments, reference, take(english_chunks(rng), size / 5))
+    different += compare_decoding(arguments, reference, rng)
     sys.exit(1 if different else 0)
 
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "tokenizer/small_tokenizer.h"
 #include "tokenizer/utf8.h"
@@ -53,6 +54,16 @@ TEST_F(TokenizerTest, TextBecomesMergedTokens) {
   EXPECT_THAT(tokenizer_.encode("hello w"), ElementsAre(hello(), small_.merge_id(4)));
   EXPECT_THAT(tokenizer_.encode("hell"), ElementsAre(small_.merge_id(2)));
   EXPECT_THAT(tokenizer_.encode(""), ElementsAre());
+}
+
+TEST_F(TokenizerTest, ThreadsMayEncodeAtOnce) {
+  const std::string text = "hello  world <think> 12 aaaa é " + std::string(200, 'a');
+  const std::vector<TokenId> expected = tokenizer_.encode(text);
+  std::vector<std::vector<TokenId>> encoded(4);
+  std::vector<std::thread> threads;
+  for (auto& ids : encoded) threads.emplace_back([&] { ids = tokenizer_.encode(text); });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& ids : encoded) EXPECT_EQ(ids, expected);
 }
 
 TEST_F(TokenizerTest, MergesDoNotCrossPieces) {
