@@ -8,8 +8,8 @@
 namespace deepinfer {
 
 // Create it before any other thread, so that all of them leave the signals to this one.
-// Until expect() the first signal ends the process. After it the first one ends wait(), the second the process.
-// Its functions are for one thread.
+// Until expect() the first signal ends the process. After it the first one ends wait(), the second the
+// process. Its functions are for one thread.
 class StopSignals {
  public:
   StopSignals();

@@ -41,6 +41,8 @@ class Server:
         return self.process.wait(timeout_s)
 
     def stop(self):
+        ended = self.process.poll()
+        assert ended is None, f"the server ended by itself with {ended}: {self.process.stderr.read()}"
         self.interrupt()
         return self.wait()
 
