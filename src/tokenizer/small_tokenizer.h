@@ -9,6 +9,7 @@
 #include "json/json.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 
