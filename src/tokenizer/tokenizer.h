@@ -74,7 +74,7 @@ class IncrementalDecoder {
 };
 
 // The Engram token compression map (model-v41 6.1): for each id its class in order of first appearance.
-// `num_ids` is the model's vocab_size; ids without a token form classes of their own spelling "".
+// `num_ids` is the model's vocab_size; ids without a token share one class.
 std::vector<int32_t> engram_token_map(const Tokenizer& tokenizer, int64_t num_ids);
 
 }  // namespace deepinfer
