@@ -6,14 +6,15 @@
 
 namespace deepinfer {
 
-// The exponential is the C library's in double, rounded to float: its last double bit, which may differ
-// between libraries, then practically never shows.
+// As the reference rounds it: logits / T in fp32, then the largest subtracted in fp32. The exponential is the C library's
+// in double, rounded to float: its last double bit, which may differ between libraries, then practically never shows.
 double softmax_weights(std::span<const float> logits, double temperature, std::span<float> weights) {
   CHECK(logits.size() == weights.size());
-  const double max = *std::max_element(logits.begin(), logits.end());
+  const float divisor = std::max(static_cast<float>(temperature), kLowestTemperature);
+  const float max = *std::max_element(logits.begin(), logits.end()) / divisor;
   double sum = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
-    weights[i] = static_cast<float>(std::exp((logits[i] - max) / temperature));
+    weights[i] = static_cast<float>(std::exp(static_cast<double>(logits[i] / divisor - max)));
     sum += weights[i];
   }
   return sum;

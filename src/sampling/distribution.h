@@ -9,8 +9,11 @@
 
 namespace deepinfer {
 
-// weights[i] = exp((logits[i] - max) / temperature), each rounded once to float; returns their sum in id
-// order. p[i] = weights[i] / sum. Requires temperature > 0, a finite maximum and equal sizes.
+// Smaller temperatures act as this one, which DeepInfer uses as well; it keeps logits / T finite.
+inline constexpr float kLowestTemperature = 1e-5f;
+
+// weights[i] = exp(logits[i] / T - max / T), quotients and difference in fp32; returns the sum in id order.
+// p[i] = weights[i] / sum. Requires temperature > 0, a finite maximum and equal sizes.
 double softmax_weights(std::span<const float> logits, double temperature, std::span<float> weights);
 
 // The last token of the descending order (logit, then lowest id first) that is kept.
