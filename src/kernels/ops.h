@@ -120,7 +120,8 @@ struct Ops {
   std::string_view name;               // "ref", "avx2"
 
   // y = W x. Per output: acc = sum over blocks of 32 columns, ascending, of (sum of the block's products, ascending
-  // from zero, each by one fma) * a_scale * w_scale. Any matrix kind. model-v41 4.1 (LinB, LinF, Lin8, Lin4).
+  // from zero, each by one fma) * a_scale * w_scale. Blocks of a kF32 matrix add up in fp64, rounded once at the end.
+  // Any matrix kind. model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4).
   void (*linear)(KernelContext&, const MatrixView& weights, const ActivationRows& x, const OutputRows& y);
 
   // Q8 of bf16 rows: values [rows][cols] of the codes, scales [rows][cols / 32]. Exact. Requires cols % 32 == 0.
@@ -139,7 +140,8 @@ struct Ops {
   void (*rotate)(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
                  const float* const* cos_sin, Rotation rotation);
 
-  // Hyper-connections: mix of each token's streams h [rows][4][hidden]; products is scratch of [rows][24] floats.
+  // Hyper-connections: mix of each token's streams h [rows][4][hidden]; products [rows][24] is left
+  // with the 24 numbers after the statistic.
   void (*hc_mix)(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* widened,
                  float* products, HcMix* mixes);
   // x[d] = bf(sum_i w[i] h[i][d]); weights at w + row * weight_stride floats.

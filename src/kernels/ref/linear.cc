@@ -9,8 +9,9 @@ namespace deepinfer::ref {
 namespace {
 
 // acc = sum over blocks b of (sum_{k in b} w_k x_k) * a_s[b] * w_s[b]; the scales are powers of two, hence exact.
-float dot(const MatrixView& w, int64_t row, const float* x, const float* scales) {
-  float acc = 0;
+template <typename Total>
+float block_dot(const MatrixView& w, int64_t row, const float* x, const float* scales) {
+  Total acc = 0;
   for (int64_t block = 0; block < w.num_blocks(); ++block) {
     const int64_t begin = block * kSumBlock;
     const int64_t end = std::min(begin + kSumBlock, w.cols);
@@ -19,7 +20,11 @@ float dot(const MatrixView& w, int64_t row, const float* x, const float* scales)
     if (scales != nullptr) partial *= scales[block];
     acc += partial * w.scale(row, begin);
   }
-  return acc;
+  return static_cast<float>(acc);
+}
+
+float dot(const MatrixView& w, int64_t row, const float* x, const float* scales) {
+  return w.kind == MatrixKind::kF32 ? block_dot<double>(w, row, x, scales) : block_dot<float>(w, row, x, scales);
 }
 
 }  // namespace

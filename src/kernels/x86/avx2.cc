@@ -142,10 +142,18 @@ void load_scales(const MatrixView& w, int64_t group, int64_t block, float* out) 
 
 constexpr int kTokenTile = 4;
 
+inline void add_to(float* acc, __m256 terms) { _mm256_store_ps(acc, _mm256_add_ps(_mm256_load_ps(acc), terms)); }
+inline void add_to(double* acc, __m256 terms) {
+  const __m256d first = _mm256_cvtps_pd(_mm256_castps256_ps128(terms));
+  const __m256d second = _mm256_cvtps_pd(_mm256_extractf128_ps(terms, 1));
+  _mm256_store_pd(acc, _mm256_add_pd(_mm256_load_pd(acc), first));
+  _mm256_store_pd(acc + 4, _mm256_add_pd(_mm256_load_pd(acc + 4), second));
+}
+
 // acc[t] += (sum over the block of w x_t) * a_scale_t * w_scale for `count` <= 4 tokens: eight independent chains.
-template <int kCount>
+template <int kCount, typename Total>
 inline void accumulate_block(const WeightBlock& w, int64_t length, const float* const* x, const float* a_scales,
-                             const float* w_scales, float (*acc)[kRowGroup]) {
+                             const float* w_scales, Total (*acc)[kRowGroup]) {
   __m256 low[kCount], high[kCount];
   for (int t = 0; t < kCount; ++t) low[t] = high[t] = _mm256_setzero_ps();
   for (int64_t k = 0; k < length; ++k) {
@@ -159,10 +167,8 @@ inline void accumulate_block(const WeightBlock& w, int64_t length, const float* 
   const __m256 s_low = _mm256_loadu_ps(w_scales), s_high = _mm256_loadu_ps(w_scales + 8);
   for (int t = 0; t < kCount; ++t) {
     const __m256 a_scale = _mm256_set1_ps(a_scales[t]);
-    const __m256 add_low = _mm256_mul_ps(_mm256_mul_ps(low[t], a_scale), s_low);
-    const __m256 add_high = _mm256_mul_ps(_mm256_mul_ps(high[t], a_scale), s_high);
-    _mm256_store_ps(acc[t], _mm256_add_ps(_mm256_load_ps(acc[t]), add_low));
-    _mm256_store_ps(acc[t] + 8, _mm256_add_ps(_mm256_load_ps(acc[t] + 8), add_high));
+    add_to(acc[t], _mm256_mul_ps(_mm256_mul_ps(low[t], a_scale), s_low));
+    add_to(acc[t] + 8, _mm256_mul_ps(_mm256_mul_ps(high[t], a_scale), s_high));
   }
 }
 
@@ -176,9 +182,9 @@ inline TokenRow token_row(const ActivationRows& x, int64_t i) {
   return {x.values + source * x.stride, x.scales != nullptr ? x.scales + source * x.scale_stride : nullptr};
 }
 
-template <int kCount>
+template <int kCount, typename Total>
 void accumulate_tile(const WeightBlock& w, const ActivationRows& x, int64_t first, int64_t block, int64_t length,
-                     const float* w_scales, float (*acc)[kRowGroup]) {
+                     const float* w_scales, Total (*acc)[kRowGroup]) {
   const float* values[kCount];
   float a_scales[kCount];
   for (int t = 0; t < kCount; ++t) {
@@ -191,27 +197,30 @@ void accumulate_tile(const WeightBlock& w, const ActivationRows& x, int64_t firs
 
 constexpr int64_t kMaxTokens = 64;  // tokens that share one decoding of a weight block; bounds the stack
 
-void store_outputs(const float (*acc)[kRowGroup], int64_t first, int64_t count, int64_t row, int64_t lanes,
+template <typename Total>
+void store_outputs(const Total (*acc)[kRowGroup], int64_t first, int64_t count, int64_t row, int64_t lanes,
                    const OutputRows& y) {
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t r = 0; r < lanes; ++r) {
       const int64_t index = (first + i) * y.stride + row + r;
+      const auto value = static_cast<float>(acc[i][r]);
       if (y.f32 != nullptr) {
-        y.f32[index] = acc[i][r];
+        y.f32[index] = value;
       } else {
-        y.bf16[index] = to_bf16(acc[i][r]);
+        y.bf16[index] = to_bf16(value);
       }
     }
   }
 }
 
+template <typename Total>
 void linear_group(const MatrixView& w, int64_t group, const ActivationRows& x, const OutputRows& y) {
   const std::byte* data = w.data + group * w.group_bytes();
   const int64_t lanes = std::min(kRowGroup, w.rows - group * kRowGroup);
   for (int64_t first = 0; first < x.count; first += kMaxTokens) {
     const int64_t count = std::min(kMaxTokens, x.count - first);
-    alignas(32) float acc[kMaxTokens][kRowGroup];
-    std::fill_n(&acc[0][0], count * kRowGroup, 0.0f);
+    alignas(32) Total acc[kMaxTokens][kRowGroup];
+    std::fill_n(&acc[0][0], count * kRowGroup, Total{0});
     for (int64_t block = 0; block < w.num_blocks(); ++block) {
       const int64_t begin = block * kSumBlock, end = std::min(begin + kSumBlock, w.cols);
       alignas(32) WeightBlock weights;
@@ -235,7 +244,13 @@ void linear(KernelContext& ctx, const MatrixView& weights, const ActivationRows&
   const int64_t work_per_group = kRowGroup * weights.cols * std::max<int64_t>(1, x.count);
   const int64_t grain = std::max<int64_t>(1, 10000 / std::max<int64_t>(1, work_per_group));
   ctx.pool->parallel_for(weights.num_groups(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t group = begin; group < end; ++group) linear_group(weights, group, x, y);
+    for (int64_t group = begin; group < end; ++group) {
+      if (weights.kind == MatrixKind::kF32) {
+        linear_group<double>(weights, group, x, y);
+      } else {
+        linear_group<float>(weights, group, x, y);
+      }
+    }
   });
 }
 
