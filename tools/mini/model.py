@@ -307,6 +307,7 @@ class Layout:
         t = np.arange(T).reshape(self.nb, self.bq)
         key = (np.arange(self.nb)[:, None] - prev) * self.bq + np.arange((prev + 1) * self.bq)
         near = (key[:, None] <= t[:, :, None]) & (t[:, :, None] - key[:, None] < cfg.W) & (key[:, None] >= 0)
+        self.window_column = np.maximum(key[:, None] - np.maximum(t[:, :, None] - cfg.W + 1, 0), 0)
         segk = seg[:, np.maximum(key, 0)]
         self.window = near & (segk[:, :, None] == seg.reshape(B, self.nb, self.bq)[..., None])
         self.visible = {}
@@ -424,16 +425,19 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
         sc = jnp.where(sel[:, :, None], sc, NEG)
         top = jnp.maximum(top, sc.max(-1))
     top = jax.lax.stop_gradient(top)
-    pw = jnp.exp(sw - top.reshape(B, lay.nb, lay.bq, cfg.H, 1))
+    wtop = top.reshape(B, lay.nb, lay.bq, cfg.H, 1)
+    pw = jnp.exp(sw - wtop)
     den = pw.sum(-1).reshape(B, T, cfg.H) + jnp.exp(sink - top)
-    if mode.acts:   # the reference multiplies rows by bf16 probabilities, the denominator stays fp32
-        pw = Q.bf16(pw)
-    o = jnp.einsum("bnqk,bnkd->bnqd", pw.reshape(B, lay.nb, lay.bq * cfg.H, -1), kw).reshape(B, T, cfg.H, cfg.Dh)
     if r:
         pc = jnp.exp(sc - top[..., None])
         den = den + pc.sum(-1)
-        if mode.acts:
-            pc = Q.bf16(pc)
+    if mode.acts:   # the reference multiplies rows by bf16 probabilities, the denominator stays fp32
+        if mode.exact_topk:
+            pw, pc = round_by_chunk(cfg, lay, sw, top, (sc, sel) if r else None)
+        else:
+            pw, pc = Q.bf16(pw), Q.bf16(pc) if r else None
+    o = jnp.einsum("bnqk,bnkd->bnqd", pw.reshape(B, lay.nb, lay.bq * cfg.H, -1), kw).reshape(B, T, cfg.H, cfg.Dh)
+    if r:
         o = o + jnp.einsum("bqk,bkd->bqd", pc.reshape(B, T * cfg.H, -1), ck).reshape(o.shape)
         if mode.index_loss:
             state["mass"] += jax.lax.stop_gradient((pc / den[..., None]).sum(2))
@@ -444,6 +448,29 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
         out["win"].append(kv)
     o = rope(o, mode, inverse=True)
     return project_out(cfg, p, pre, o.reshape(B * T, -1), mode)
+
+
+def round_by_chunk(cfg, lay, sw, top, compressed):
+    """Probabilities of window and compressed scores as the engine rounds them: to bf16, relative to the maximum up to the
+    end of their chunk of 64 columns (window rows oldest first, compressed rows from column W on), then rescaled to `top`."""
+    B, T, H = lay.B, lay.T, cfg.H
+    shape = (B, lay.nb, lay.bq, H)
+    cw = jnp.asarray(lay.window_column // 64)[None, :, :, None]
+    if compressed:
+        sc, sel = compressed
+        cc = ((cfg.W + jnp.cumsum(sel, -1) - 1) // 64)[:, :, None]
+    best, own_w, own_c = jnp.full((B, T, H), NEG), NEG, NEG
+    for c in range(-(-(cfg.W + (cfg.index_topk if compressed else 0)) // 64)):
+        best = jnp.maximum(best, jnp.where(cw == c, sw, NEG).max(-1).reshape(B, T, H))
+        if compressed:
+            best = jnp.maximum(best, jnp.where(cc == c, sc, NEG).max(-1))
+            own_c = jnp.where(cc == c, best[..., None], own_c)
+        own_w = jnp.where(cw == c, best.reshape(shape + (1,)), own_w)
+    scaled = lambda s, own, top: Q.bf16(jnp.exp(s - own)) * jnp.exp(jnp.minimum(own - top, 0))
+    pw = scaled(jnp.where(sw > NEG, sw, 2 * NEG), own_w, top.reshape(shape + (1,)))
+    if not compressed:
+        return pw, None
+    return pw, scaled(jnp.where(sel[:, :, None], sc, 2 * NEG), own_c, top[..., None])
 
 
 def project_out(cfg, p, pre, o, mode):
