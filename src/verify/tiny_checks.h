@@ -1,6 +1,7 @@
 // The checks of golden/tiny: the model under test on prompts whose intermediate results are stored.
 //
-//   tiny_layers.cc  tight: every layer gets the golden input, every part of it is compared
+//   tiny_layers.cc  tight: attention and experts of every layer get the golden input, every part is compared
+//   tiny_caches.cc  the rows that such a run leaves in the caches
 //   tiny_logits.cc  loose: the model runs freely, logits and drafts are compared
 //
 // The aim is the variant `f32` of the data. Every tensor is optional: what a file lacks is not checked.
@@ -41,6 +42,21 @@ Status check_tiny(const VerifyOptions& options, Recorder& recorder);
 // True when the directory holds at least one prompt.
 bool has_prompts(const std::string& golden_directory);
 
+// Name of a tensor of the one-shot prefill.
+inline std::string golden_name(std::string_view item) {
+  return fmt::format("one.f32.{}", item);
+}
+
+// Rows of the caches: "ck" and "ik", rings of the draft stages after the prompt, window rows [first, first +
+// count).
+Status compare_compressed_rows(const PromptCheck& prompt, const Sequence& sequence, RowErrors& errors);
+Status compare_dspark_rings(const PromptCheck& prompt, const Sequence& sequence, RowErrors& errors);
+void compare_window_rows(const PromptCheck& prompt, const Sequence& sequence, std::span<const float> expected,
+                         int64_t first, int64_t count, std::vector<double>& errors);
+inline bool is_cached_item(std::string_view item) {
+  return item == "ck" || item == "ik" || item == "win" || item == "dspark_ring";
+}
+
 Status check_layers(PromptCheck& prompt, RowErrors& all_errors);
 Status check_logits(PromptCheck& prompt);
 
@@ -49,6 +65,8 @@ inline constexpr double kWorstRow = 0.01;
 inline constexpr double kMostRows = 0.001;
 inline constexpr double kMostRowsShare = 0.99;
 inline constexpr double kTieMargin = 1e-3;
+inline constexpr double kWorstCachedRow = 0.1;  // one code one step off
+inline constexpr double kCachedRowsDiffer = 0.1;
 inline constexpr double kShortPromptRms = 0.01;  // one-shot logits of at most kShortPrompt positions
 inline constexpr int64_t kShortPrompt = 2;
 inline constexpr double kFreeRms = 0.25;
