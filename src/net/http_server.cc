@@ -82,17 +82,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : server_(server),
         socket_(std::move(socket)),
         read_deadline_(socket_.get_executor()),
-        write_deadline_(socket_.get_executor()) {
-    const std::lock_guard lock(server_.mu);
-    server_.connections.insert(this);
-  }
+        write_deadline_(socket_.get_executor()) {}
   ~Connection() {
     const std::lock_guard lock(server_.mu);
     server_.connections.erase(this);
     if (server_.connections.empty()) server_.all_closed.notify_all();
   }
 
+  // Listed here and not by the constructor: whoever finds a connection in the list takes a reference to it.
   void start() {
+    {
+      const std::lock_guard lock(server_.mu);
+      server_.connections.insert(this);
+    }
     asio::post(socket_.get_executor(), [self = shared_from_this()] { self->read_head(); });
   }
   void close_if_idle() {
