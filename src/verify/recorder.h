@@ -28,6 +28,7 @@ class Recorder {
   void skip(std::string name, std::string why) {
     add({std::move(name), VerifyCheck::Outcome::kSkipped, "", 0, 0, std::move(why)});
   }
+  size_t num_checks() const { return report_.checks.size(); }
   void count_top1(int64_t equal, int64_t rows) {
     report_.top1_equal += equal;
     report_.top1_rows += rows;

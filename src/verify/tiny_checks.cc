@@ -49,8 +49,13 @@ Status check_prompt(const std::string& name, const std::string& path, Model& mod
                  model.options().max_context_tokens);
   }
   PromptCheck prompt{name, file, std::move(ids), model, recorder};
+  const size_t before = recorder.num_checks();
   RETURN_IF_ERROR(check_layers(prompt, errors));
-  return check_logits(prompt);
+  RETURN_IF_ERROR(check_logits(prompt));
+  if (recorder.num_checks() == before) {
+    return Error(Code::kInvalidArgument, "{}: none of its tensors is one that can be checked", path);
+  }
+  return Status();
 }
 
 // Over all prompts together: 99 % of the rows are within the tight limit, nearly all cached rows are equal.

@@ -1,0 +1,221 @@
+// The engine against golden data that lies around: the reference's, beside the repository or at
+// DEEPINFER_SHARED, and the mini model's own. And the checker itself: damaged data must fail.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/read_file.h"
+#include "checkpoint/safetensors.h"
+#include "verify/verify.h"
+
+namespace deepinfer {
+namespace {
+
+namespace fs = std::filesystem;
+using enum VerifyCheck::Outcome;
+
+struct Subject {
+  std::string name;
+  std::string model_directory;
+  std::string golden_directory;
+};
+
+Subject shared_subject() {
+  const char* shared = std::getenv("DEEPINFER_SHARED");
+  const std::string golden =
+      (shared != nullptr ? std::string(shared) : DEEPINFER_SOURCE_DIR "/../shared") + "/golden";
+  return {"shared", golden + "/tiny", golden};
+}
+Subject mini_subject() {
+  const std::string mini = DEEPINFER_SOURCE_DIR "/models/mini";
+  return {"mini", mini, mini + "/golden"};
+}
+
+std::string failures(const VerifyReport& report) {
+  std::string lines;
+  for (const VerifyCheck& check : report.checks) {
+    if (check.outcome == kFailed) lines += verify_line(check) + "\n";
+  }
+  return lines;
+}
+
+const VerifyCheck* find_check(const VerifyReport& report, std::string_view name) {
+  const auto found = std::find_if(report.checks.begin(), report.checks.end(),
+                                  [&](const auto& check) { return check.name == name; });
+  return found == report.checks.end() ? nullptr : &*found;
+}
+
+class GoldenTest : public testing::TestWithParam<Subject> {
+ protected:
+  void SetUp() override {
+    const Subject& subject = GetParam();
+    if (!fs::exists(subject.golden_directory + "/tiny/prompts")) {
+      std::printf("SKIPPED: %s is absent: the engine was NOT checked against it\n",
+                  subject.golden_directory.c_str());
+      GTEST_SKIP();
+    }
+    scratch_ = fs::path(testing::TempDir()) / ("golden_test_" + subject.name + std::to_string(::getpid()));
+  }
+  void TearDown() override { fs::remove_all(scratch_); }
+
+  // A copy of one prompt in a directory of its own; returns the file.
+  std::string copy_prompt(const std::string& file_name) {
+    fs::create_directories(scratch_ / "tiny/prompts");
+    const fs::path copy = scratch_ / "tiny/prompts" / file_name;
+    fs::copy_file(fs::path(GetParam().golden_directory) / "tiny/prompts" / file_name, copy);
+    fs::permissions(copy, fs::perms::owner_write, fs::perm_options::add);
+    return copy.string();
+  }
+  // The shortest prompt without an image.
+  std::string first_prompt() const {
+    std::string first = "p999";
+    for (const auto& entry : fs::directory_iterator(GetParam().golden_directory + "/tiny/prompts")) {
+      first = std::min(first, entry.path().filename().string());
+    }
+    return first;
+  }
+  Result<VerifyReport> verify_copy() const {
+    return verify_golden(
+        {.model_directory = GetParam().model_directory, .golden_directory = scratch_.string()});
+  }
+
+  fs::path scratch_;
+};
+
+// Turns the sign and an exponent bit of the last element of a bf16 or fp32 tensor, or the lowest bit of an
+// integer.
+void damage(const std::string& path, const std::string& tensor) {
+  auto file = ReadFile::open(path);
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  const auto header = read_safetensors_header(*file);
+  ASSERT_TRUE(header.ok()) << header.error().message();
+  for (const SafetensorsEntry& entry : header->entries) {
+    if (entry.name != tensor) continue;
+    const bool integer = entry.dtype_name[0] == 'I';
+    const auto position =
+        static_cast<std::streamoff>(integer ? entry.offset + entry.size_bytes - dtype_size(*entry.dtype)
+                                            : entry.offset + entry.size_bytes - 1);
+    std::fstream stream(path, std::ios::binary | std::ios::in | std::ios::out);
+    stream.seekg(position);
+    const int byte = stream.get();
+    stream.seekp(position);
+    stream.put(static_cast<char>(integer ? byte ^ 1 : 0x44));
+    ASSERT_TRUE(stream.good());
+    return;
+  }
+  FAIL() << path << " has no tensor " << tensor;
+}
+
+TEST_P(GoldenTest, EngineMeetsEveryLimit) {
+  const Subject& subject = GetParam();
+  const auto report = verify_golden({subject.model_directory, subject.golden_directory, "auto", 2});
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  EXPECT_TRUE(report->passed()) << failures(*report);
+  EXPECT_GT(report->count(kPassed), 20);
+  EXPECT_GT(report->top1_rows, 0);
+}
+
+TEST_P(GoldenTest, OneDamagedValueFailsItsCheck) {
+  const std::string name = first_prompt();
+  for (const auto& [tensor, item] : {std::pair{"one.f32.ffn_out", "ffn_out"},
+                                     {"one.f32.win", "win"},
+                                     {"one.f32.route_idx", "route_idx"},
+                                     {"engram_rows", "engram_rows"}}) {
+    fs::remove_all(scratch_);
+    const std::string copy = copy_prompt(name);
+    ASSERT_NO_FATAL_FAILURE(damage(copy, tensor));
+    const auto report = verify_copy();
+    ASSERT_TRUE(report.ok()) << report.error().message();
+    EXPECT_FALSE(report->passed()) << tensor;
+    const std::string check_name = "tiny/" + fs::path(name).stem().string() + " " + item;
+    const VerifyCheck* check = find_check(*report, check_name);
+    ASSERT_NE(check, nullptr) << check_name;
+    EXPECT_EQ(check->outcome, kFailed) << check_name;
+  }
+}
+
+TEST_P(GoldenTest, ATruncatedPromptIsAFailedCheckThatNamesTheFile) {
+  const std::string name = first_prompt();
+  const std::string copy = copy_prompt(name);
+  fs::resize_file(copy, fs::file_size(copy) - 1);
+  const auto report = verify_copy();
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  EXPECT_FALSE(report->passed());
+  EXPECT_NE(failures(*report).find(copy), std::string::npos) << failures(*report);
+}
+
+INSTANTIATE_TEST_SUITE_P(Data, GoldenTest, testing::Values(shared_subject(), mini_subject()),
+                         [](const auto& info) { return info.param.name; });
+
+class VerifyErrorsTest : public testing::Test {
+ protected:
+  VerifyErrorsTest() : directory_(testing::TempDir() + "verify_errors_" + std::to_string(::getpid())) {
+    fs::create_directories(directory_ + "/ops");
+  }
+  ~VerifyErrorsTest() override { fs::remove_all(directory_); }
+  void write_manifest(const std::string& text) { std::ofstream(directory_ + "/ops/manifest.json") << text; }
+  Result<VerifyReport> verify() const {
+    return verify_golden({.model_directory = directory_, .golden_directory = directory_});
+  }
+  const std::string directory_;
+};
+
+TEST_F(VerifyErrorsTest, ADirectoryWithoutGoldenDataIsNotFound) {
+  const auto report = verify();
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.error().code(), Code::kNotFound);
+  EXPECT_NE(report.error().message().find("tiny/prompts/*.safetensors"), std::string::npos);
+}
+
+TEST_F(VerifyErrorsTest, AManifestThatIsNoJsonIsAnErrorWithItsPath) {
+  write_manifest("{");
+  const auto report = verify();
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.error().message().find("ops/manifest.json"), std::string::npos);
+}
+
+TEST_F(VerifyErrorsTest, UnknownAndMissingOpsAreFailedChecks) {
+  write_manifest(R"({"levitation": {"file": "ops/x.safetensors", "inputs": ""},
+                     "quant": {"file": "ops/none.safetensors", "inputs": ""}, "rope": 7})");
+  const auto report = verify();
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  EXPECT_EQ(report->count(kFailed), 3);
+  EXPECT_NE(failures(*report).find("no check for an op of this name"), std::string::npos);
+  EXPECT_NE(failures(*report).find("ops/none.safetensors"), std::string::npos);
+}
+
+TEST_F(VerifyErrorsTest, AnUnknownInstructionSetIsRefused) {
+  write_manifest("{}");
+  const auto report =
+      verify_golden({.model_directory = directory_, .golden_directory = directory_, .isa = "mmx"});
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.error().code(), Code::kInvalidArgument);
+}
+
+TEST(VerifyReportTest, TextAndJsonSayTheSame) {
+  VerifyReport report;
+  report.checks = {{"ops/x y", kPassed, "bf16 ulps", 0.5, 1, "2 rows"},
+                   {"ops/z", kFailed, "mismatches", 3, 0, ""},
+                   {"ops/vision", kSkipped, "", 0, 0, "not built"}};
+  report.top1_equal = 9;
+  report.top1_rows = 10;
+  EXPECT_NE(verify_line(report.checks[0]).find("0.5 <= 1"), std::string::npos);
+  EXPECT_NE(verify_line(report.checks[1]).find("FAIL"), std::string::npos);
+  EXPECT_EQ(verify_summary(report),
+            "1 checks passed, 1 failed, 1 skipped; top-1 agreement of logits 9 of 10 (90.0 %)");
+  EXPECT_EQ(
+      verify_json(report),
+      R"({"passed":false,"counts":{"passed":1,"failed":1,"skipped":1},"top1":{"equal":9,"rows":10},"checks":[)"
+      R"({"name":"ops/x y","outcome":"ok","measure":"bf16 ulps","error":0.5,"allowed":1.0,"note":"2 rows"},)"
+      R"({"name":"ops/z","outcome":"FAIL","measure":"mismatches","error":3.0,"allowed":0.0},)"
+      R"({"name":"ops/vision","outcome":"skipped","note":"not built"}]})");
+}
+
+}  // namespace
+}  // namespace deepinfer
