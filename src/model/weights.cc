@@ -27,11 +27,11 @@ class WeightReader {
   Status raw(const std::string& name, AlignedBuffer& out) {
     const TensorLocation& location = checkpoint_.tensors().find(name)->second;
     ASSIGN_OR_RETURN(out, AlignedBuffer::allocate(location.size_bytes));
-    RETURN_IF_ERROR(checkpoint_.read(name, out.bytes()));
-    done_bytes_ += location.size_bytes;
     packed_bytes_ += location.size_bytes;
-    if (progress_) progress_(done_bytes_, total_bytes_);
-    return {};
+    return checkpoint_.read(name, out.bytes(), [this](uint64_t piece_bytes) {
+      done_bytes_ += piece_bytes;
+      if (progress_) progress_(done_bytes_, total_bytes_);
+    });
   }
 
   template <typename T>

@@ -1,0 +1,57 @@
+// Loading the mini model: progress, and what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "checkpoint/checkpoint.h"
+#include "model/model.h"
+
+namespace deepinfer {
+namespace {
+
+Result<Checkpoint> mini() { return Checkpoint::open(DEEPINFER_SOURCE_DIR "/models/mini"); }
+
+TEST(LoadTest, ProgressRisesFromPieceToPieceUntilEveryByteIsThere) {
+  const auto checkpoint = mini();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  uint64_t tensor_bytes = 0;
+  for (const auto& [name, location] : checkpoint->tensors()) tensor_bytes += location.size_bytes;
+
+  std::vector<uint64_t> done;
+  const auto progress = [&](uint64_t done_bytes, uint64_t total_bytes) {
+    EXPECT_EQ(total_bytes, tensor_bytes);
+    EXPECT_GT(done_bytes, done.empty() ? 0 : done.back());
+    done.push_back(done_bytes);
+  };
+  // Any map with the right number of classes loads.
+  std::vector<int32_t> map(static_cast<size_t>(checkpoint->config().vocab_size));
+  for (size_t id = 0; id < map.size(); ++id) {
+    map[id] = static_cast<int32_t>(std::min<int64_t>(static_cast<int64_t>(id),
+                                                     checkpoint->config().engram_compressed_vocab_size - 1));
+  }
+  const auto model = Model::load(*checkpoint, map, {.max_context_tokens = 128}, progress);
+  ASSERT_TRUE(model.ok()) << model.error().message();
+  EXPECT_GE(done.size(), checkpoint->tensors().size());
+  EXPECT_EQ(done.back(), tensor_bytes);
+}
+
+TEST(LoadTest, ATokenMapOfAnotherVocabularyIsRefused) {
+  const auto checkpoint = mini();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  const auto model = Model::load(*checkpoint, std::vector<int32_t>(7, 0), {});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code(), Code::kInvalidArgument);
+  EXPECT_NE(model.error().message().find('7'), std::string::npos) << model.error().message();
+}
+
+TEST(LoadTest, AnUnknownInstructionSetIsRefused) {
+  const auto checkpoint = mini();
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  const std::vector<int32_t> map(static_cast<size_t>(checkpoint->config().vocab_size), 0);
+  const auto model = Model::load(*checkpoint, map, {.isa = "mmx"});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace deepinfer
