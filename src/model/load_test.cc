@@ -14,12 +14,17 @@ Result<Checkpoint> mini() { return Checkpoint::open(DEEPINFER_SOURCE_DIR "/model
 TEST(LoadTest, ProgressRisesFromPieceToPieceUntilEveryByteIsThere) {
   const auto checkpoint = mini();
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
-  uint64_t tensor_bytes = 0;
-  for (const auto& [name, location] : checkpoint->tensors()) tensor_bytes += location.size_bytes;
+  uint64_t text_bytes = 0;  // without the routing bias of images
+  size_t num_tensors = 0;
+  for (const auto& [name, location] : checkpoint->tensors()) {
+    if (name.ends_with("gate.bias_vl")) continue;
+    text_bytes += location.size_bytes;
+    ++num_tensors;
+  }
 
   std::vector<uint64_t> done;
   const auto progress = [&](uint64_t done_bytes, uint64_t total_bytes) {
-    EXPECT_EQ(total_bytes, tensor_bytes);
+    EXPECT_EQ(total_bytes, text_bytes);
     EXPECT_GT(done_bytes, done.empty() ? 0 : done.back());
     done.push_back(done_bytes);
   };
@@ -31,8 +36,8 @@ TEST(LoadTest, ProgressRisesFromPieceToPieceUntilEveryByteIsThere) {
   }
   const auto model = Model::load(*checkpoint, map, {.max_context_tokens = 128}, progress);
   ASSERT_TRUE(model.ok()) << model.error().message();
-  EXPECT_GE(done.size(), checkpoint->tensors().size());
-  EXPECT_EQ(done.back(), tensor_bytes);
+  EXPECT_GE(done.size(), num_tensors);
+  EXPECT_EQ(done.back(), text_bytes);
 }
 
 TEST(LoadTest, ATokenMapOfAnotherVocabularyIsRefused) {

@@ -8,8 +8,10 @@
 namespace deepinfer {
 namespace {
 
+// Not read by the text path.
 bool is_vision(std::string_view name) {
-  return name.starts_with("vision.") || name.starts_with("aligner.") || name.starts_with("image_");
+  return name.starts_with("vision.") || name.starts_with("aligner.") || name.starts_with("image_") ||
+         name.ends_with("gate.bias_vl");
 }
 
 // Reads tensors by name, packs them and counts bytes.
