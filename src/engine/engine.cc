@@ -15,7 +15,7 @@ struct Outcome {
 };
 
 // Prefill in chunks, then one token at a time; looks for a cancel between forward calls.
-Result<Outcome> generate(Model& model, Sampler& sampler, const EngineRequest& request,
+Result<Outcome> generate(Model& model, Sampler& sampler, const EngineRequest& request, int32_t answer_index,
                          const std::atomic<bool>& cancelled, const EventSink& sink) {
   ASSIGN_OR_RETURN(const auto sequence, model.make_sequence());
   const std::span<const int32_t> prompt(request.prompt_ids);
@@ -25,6 +25,8 @@ Result<Outcome> generate(Model& model, Sampler& sampler, const EngineRequest& re
   const int64_t chunk = model.options().max_batch_tokens;
 
   std::span<const float> logits;
+  std::vector<float> adjusted;
+  TokenCounts counts;
   for (int64_t position = 0; position < prompt_tokens; position += chunk) {
     if (cancelled) return Outcome{FinishReason::kCancelled, 0};
     const auto ids = prompt.subspan(position, std::min(chunk, prompt_tokens - position));
@@ -35,12 +37,24 @@ Result<Outcome> generate(Model& model, Sampler& sampler, const EngineRequest& re
   for (int64_t produced = 0;;) {
     if (cancelled) return Outcome{FinishReason::kCancelled, produced};
     const int64_t position = prompt_tokens + produced;
-    ASSIGN_OR_RETURN(const int32_t token, sampler.sample(logits, request.sampling, position));
+    std::span<const float> drawn_from = logits;
+    if (request.sampling.adjusts_logits()) {
+      adjusted.assign(logits.begin(), logits.end());
+      adjust_logits(request.sampling, counts, adjusted);
+      drawn_from = adjusted;
+    }
+    ASSIGN_OR_RETURN(const int32_t token, sampler.sample(drawn_from, request.sampling, position));
     ++produced;
+    ++counts[token];
     if (std::find(request.stop_ids.begin(), request.stop_ids.end(), token) != request.stop_ids.end()) {
       return Outcome{FinishReason::kStop, produced};
     }
-    sink({.kind = EngineEvent::Kind::kToken, .token_id = token});
+    EngineEvent event{.kind = EngineEvent::Kind::kToken, .answer_index = answer_index, .token_id = token};
+    if (request.top_logprobs) {
+      event.logprobs =
+          std::make_shared<const TokenLogprobs>(token_logprobs(logits, token, *request.top_logprobs));
+    }
+    sink(event);
     if (produced == limit) return Outcome{FinishReason::kLength, produced};
     const SequenceSpan span{sequence.get(), position, {&token, 1}, LogitsRows::kLast};
     ASSIGN_OR_RETURN(logits, model.forward({&span, 1}));
@@ -53,7 +67,8 @@ Result<Outcome> generate(Model& model, Sampler& sampler, const EngineRequest& re
 // it in both.
 struct Engine::Job {
   RequestId id = 0;
-  EngineRequest request;
+  int32_t answer_index = 0;
+  EngineRequest request;  // with its own seed
   EventSink sink;
   std::atomic<bool> cancelled{
       false};  // set by cancel(), polled by the engine thread; no other data hangs on it
@@ -102,20 +117,25 @@ Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) 
   }
   RETURN_IF_ERROR(check_sampling_params(request.sampling));
 
-  auto job = std::make_shared<Job>();
-  job->request = std::move(request);
-  job->sink = std::move(sink);
-  {
-    const std::lock_guard lock(mu_);
-    if (std::ssize(queue_) >= options_.max_queued_requests) {
-      return Error(Code::kResourceExhausted, "{} requests are waiting already", queue_.size());
-    }
+  if (request.n < 1) return Error(Code::kInvalidArgument, "n: found {}, expected at least 1", request.n);
+
+  const std::lock_guard lock(mu_);
+  if (std::ssize(queue_) + request.n > options_.max_queued_requests) {
+    return Error(Code::kResourceExhausted, "{} requests are waiting already", queue_.size());
+  }
+  const RequestId first_id = next_id_;
+  for (int32_t i = 0; i < request.n; ++i) {
+    auto job = std::make_shared<Job>();
     job->id = next_id_++;
-    queue_.push_back(job);
+    job->answer_index = i;
+    job->request = request;
+    job->request.sampling.seed += static_cast<uint64_t>(i);
+    job->sink = sink;
+    queue_.push_back(std::move(job));
   }
   counters_.get("requests").add();
   work_.notify_one();
-  return job->id;
+  return first_id;
 }
 
 void Engine::cancel(RequestId id) {
@@ -148,10 +168,11 @@ void Engine::loop(std::stop_token stop) {
 
 void Engine::run(Job& job) {
   EngineEvent finished{.kind = EngineEvent::Kind::kFinished,
+                       .answer_index = job.answer_index,
                        .prompt_tokens = std::ssize(job.request.prompt_ids)};
   const auto outcome = [&]() -> Result<Outcome> {
     try {
-      return generate(*model_, sampler_, job.request, job.cancelled, job.sink);
+      return generate(*model_, sampler_, job.request, job.answer_index, job.cancelled, job.sink);
     } catch (const std::exception& exception) {  // memory, mostly: this request ends, the others live
       return Error(Code::kInternal, "request {}: {}", job.id, exception.what());
     }

@@ -13,12 +13,14 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/status.h"
+#include "sampling/penalties.h"
 #include "sampling/sampling.h"
 
 namespace deepinfer {
@@ -33,17 +35,27 @@ struct EngineRequest {
   int64_t max_tokens = 0;           // at least one new token
   std::vector<int32_t> stop_ids;    // ends the answer; the stop token itself is counted, not delivered
   SamplingParams sampling;
+  // Answers to this one prompt. Answer i has the request id `first id + i` and draws with sampling.seed + i,
+  // so answer 0 is the one that n = 1 gives.
+  int32_t n = 1;
+  // Present: every kToken carries its log probability and those of so many likeliest tokens (0 to 20), from
+  // the raw logits: before temperature, penalties, biases and filters.
+  std::optional<int32_t> top_logprobs = {};
+  std::string cache_salt = {};  // requests share cached prompts only when their salts are equal
 };
 
-// What the engine reports, in this order: any number of kToken, then exactly one kFinished.
+// What the engine reports for each answer, in this order: any number of kToken, then exactly one kFinished.
 struct EngineEvent {
   enum class Kind { kToken, kFinished };
   Kind kind = Kind::kToken;
+  int32_t answer_index = 0;                          // 0 .. n - 1
   int32_t token_id = 0;                              // kToken
   FinishReason finish_reason = FinishReason::kStop;  // kFinished
   std::optional<Error> error = {};                   // kFinished with kError
   int64_t prompt_tokens = 0;                         // kFinished
-  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;                         // kFinished; of the prompt, found in the KV cache
+  int64_t completion_tokens = 0;                     // kFinished
+  std::shared_ptr<const TokenLogprobs> logprobs = {};  // kToken, when asked for
 };
 
 // Called on the engine thread for each event of one request; must be quick and must not call back into the
@@ -69,10 +81,11 @@ class Engine {
   Engine(std::unique_ptr<Model> model, EngineOptions options, Counters& counters);
   ~Engine();
 
-  // Checks the request and queues it. kInvalidArgument: empty prompt, id out of range, no room for one new
-  // token in the context, max_tokens below 1, bad sampling parameters. kResourceExhausted: the queue is full.
+  // Checks the request and queues it; the id of its first answer. kInvalidArgument: empty prompt, id out of
+  // range, no room for one new token in the context, max_tokens or n below 1, bad sampling parameters.
+  // kResourceExhausted: the queue is full.
   Result<RequestId> submit(EngineRequest request, EventSink sink);
-  // Ends a request soon with FinishReason::kCancelled; unknown or finished ids are ignored.
+  // Ends one answer soon with FinishReason::kCancelled; unknown or finished ids are ignored.
   void cancel(RequestId id);
 
   EngineStats stats() const;

@@ -51,6 +51,13 @@ Status check_sampling_params(const SamplingParams& params) {
   }
   if (!(params.min_p >= 0 && params.min_p <= 1))
     return bad_parameter("min_p", params.min_p, "a number in [0, 1]");
+  for (const auto& [name, penalty] : {std::pair("presence_penalty", params.presence_penalty),
+                                      std::pair("frequency_penalty", params.frequency_penalty)}) {
+    if (!(penalty >= -2 && penalty <= 2)) return bad_parameter(name, penalty, "a number in [-2, 2]");
+  }
+  for (const auto& [id, bias] : params.logit_bias) {
+    if (!(bias >= -100 && bias <= 100)) return bad_parameter("logit_bias", bias, "numbers in [-100, 100]");
+  }
   return {};
 }
 

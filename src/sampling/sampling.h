@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -16,6 +17,15 @@ struct SamplingParams {
   int64_t top_k = 0;         // 0 = off; together with top_p the stricter limit wins
   double min_p = 0.0;        // [0, 1]; keeps tokens with p >= min_p * p_max
   uint64_t seed = 0;
+  // Added to the logits before temperature and filters; see penalties.h. All zero and empty: nothing is
+  // changed.
+  double presence_penalty = 0;   // [-2, 2]; taken off once from each token that the answer already holds
+  double frequency_penalty = 0;  // [-2, 2]; taken off for each time that the answer holds the token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};  // (id, [-100, 100])
+
+  bool adjusts_logits() const {
+    return presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+  }
 };
 
 // kInvalidArgument names the parameter, the value found and the range expected.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <future>
 #include <stdexcept>
 
@@ -192,6 +193,68 @@ TEST_F(EngineTest, BadRequestsAreRefusedWithTheirReason) {
   bad = request(5);
   bad.sampling.top_p = 0;
   EXPECT_NE(message(bad).find("top_p"), std::string::npos);
+}
+
+TEST_F(EngineTest, SeveralAnswersHaveIdsInARowAndSeedsOfTheirOwn) {
+  EngineRequest several = request(6, 1.5);
+  several.n = 3;
+  std::array<std::vector<int32_t>, 3> answers;
+  std::promise<void> done;
+  int finished = 0;
+  const auto first = engine_->submit(several, [&](const EngineEvent& event) {
+    if (event.kind == EngineEvent::Kind::kToken)
+      return answers.at(event.answer_index).push_back(event.token_id);
+    if (++finished == 3) done.set_value();
+  });
+  ASSERT_TRUE(first.ok());
+  done.get_future().wait();
+  EXPECT_NE(answers[0], answers[1]);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    EngineRequest one = request(6, 1.5);
+    one.sampling.seed += i;
+    Collector alone;
+    ASSERT_TRUE(engine_->submit(one, alone.sink()).ok());
+    alone.wait();
+    EXPECT_EQ(alone.tokens, answers[i]);
+  }
+}
+
+TEST_F(EngineTest, LogprobsOfAGreedyAnswerAreTheLargest) {
+  EngineRequest asked = request(4);
+  asked.top_logprobs = 2;
+  std::vector<std::shared_ptr<const TokenLogprobs>> logprobs;
+  std::promise<void> done;
+  ASSERT_TRUE(engine_
+                  ->submit(asked,
+                           [&](const EngineEvent& event) {
+                             event.kind == EngineEvent::Kind::kToken ? logprobs.push_back(event.logprobs)
+                                                                     : done.set_value();
+                           })
+                  .ok());
+  done.get_future().wait();
+  ASSERT_FALSE(logprobs.empty());
+  for (const auto& entry : logprobs) {
+    ASSERT_EQ(entry->top.size(), 2u);
+    EXPECT_EQ(entry->chosen.token_id, entry->top[0].token_id);
+    EXPECT_LE(entry->top[1].logprob, entry->top[0].logprob);
+    EXPECT_LT(entry->chosen.logprob, 0);
+  }
+}
+
+TEST_F(EngineTest, ABiasForcesATokenAndAPenaltyEndsItsRepetition) {
+  EngineRequest biased = request(4);
+  biased.sampling.logit_bias = {{42, 100.0f}};
+  Collector forced;
+  ASSERT_TRUE(engine_->submit(biased, forced.sink()).ok());
+  forced.wait();
+  EXPECT_EQ(forced.tokens, (std::vector<int32_t>{42, 42, 42, 42}));
+
+  biased.sampling.logit_bias = {{42, 99.0f}, {43, 98.5f}};
+  biased.sampling.frequency_penalty = 2;
+  Collector penalised;
+  ASSERT_TRUE(engine_->submit(biased, penalised.sink()).ok());
+  penalised.wait();
+  EXPECT_NE(penalised.tokens, (std::vector<int32_t>{42, 42, 42, 42}));
 }
 
 }  // namespace
