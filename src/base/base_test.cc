@@ -93,6 +93,21 @@ TEST(ThreadPoolTest, ManyRegionsInARowStayCorrect) {
   EXPECT_EQ(total, int64_t{5000} * 4999);
 }
 
+// Late workers meet regions that are over, being replaced or new; whoever claims, each range runs once.
+TEST(ThreadPoolTest, MoreThreadsThanCoresRunEachRangeOnce) {
+  ThreadPool pool(17);
+  std::vector<std::atomic<int>> visits(17);
+  for (int round = 1; round <= 2000; ++round) {
+    const int64_t count = 2 + round % 16;
+    pool.parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) ++visits[i];
+    });
+    int64_t total = 0;
+    for (auto& visit : visits) total += visit.exchange(0);
+    ASSERT_EQ(total, count);
+  }
+}
+
 TEST(CountersTest, CountersKeepTheirOrderAndValue) {
   Counters counters;
   counters.get("requests").add(2);

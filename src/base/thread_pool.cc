@@ -32,9 +32,9 @@ void pin_to_core(std::thread& thread, int core) {
 }  // namespace
 
 ThreadPool::ThreadPool(int num_threads, Pinning pinning) : num_threads_(num_threads) {
-  CHECK(num_threads >= 1);
+  CHECK(num_threads >= 1 && num_threads <= 0xffff);
   for (int i = 1; i < num_threads; ++i) {
-    workers_.emplace_back([this, i] { worker_loop(i); });
+    workers_.emplace_back([this] { worker_loop(); });
     if (pinning == Pinning::kOneCorePerThread) pin_to_core(workers_.back(), i);
   }
 }
@@ -46,12 +46,6 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::run_range(const Region& region, int range) {
-  const int64_t begin = region.count * range / region.num_ranges;
-  const int64_t end = region.count * (range + 1) / region.num_ranges;
-  if (begin < end) region.function(region.context, begin, end);
-}
-
 void ThreadPool::run_ranges(int64_t count, int64_t grain, RangeFunction function, void* context) {
   if (count <= 0) return;
   const int64_t by_grain = std::max<int64_t>(1, count / std::max<int64_t>(1, grain));
@@ -60,21 +54,48 @@ void ThreadPool::run_ranges(int64_t count, int64_t grain, RangeFunction function
     function(context, 0, count);
     return;
   }
-  region_ = {function, context, count, num_ranges};
-  pending_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_release);
+  function_.store(function, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  count_.store(count, std::memory_order_relaxed);
+  done_.store(0, std::memory_order_relaxed);
+  const uint32_t epoch = epoch_.load(std::memory_order_relaxed) + 1;
+  const Ticket ticket = Ticket{epoch} << 32 | static_cast<Ticket>(num_ranges) << 16;
+  ticket_.store(ticket, std::memory_order_release);
+  epoch_.store(epoch, std::memory_order_release);
   epoch_.notify_all();
-  run_range(region_, 0);
-  for (int spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
+  run_claimed(ticket);
+  for (int spins = 0; true; ++spins) {
+    const int done = done_.load(std::memory_order_acquire);
+    if (done == num_ranges) return;
     if (spins < kSpinPauses) {
       cpu_pause();
-    } else if (const uint32_t left = pending_.load(std::memory_order_acquire); left != 0) {
-      pending_.wait(left, std::memory_order_acquire);
+    } else {
+      done_.wait(done, std::memory_order_acquire);
     }
   }
 }
 
-void ThreadPool::worker_loop(int worker_index) {
+// Claims and runs ranges of the ticket's region until none is left. A claim succeeds only while the region lacks that
+// range, so function_, context_ and count_ are the ones that belong to it.
+void ThreadPool::run_claimed(Ticket ticket) {
+  const uint32_t epoch = epoch_of(ticket);
+  while (epoch_of(ticket) == epoch && claimed_of(ticket) < ranges_of(ticket)) {
+    const RangeFunction function = function_.load(std::memory_order_relaxed);
+    void* const context = context_.load(std::memory_order_relaxed);
+    const int64_t count = count_.load(std::memory_order_relaxed);
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      continue;
+    }
+    const int range = claimed_of(ticket), num_ranges = ranges_of(ticket);
+    const int64_t begin = count * range / num_ranges, end = count * (range + 1) / num_ranges;
+    if (begin < end) function(context, begin, end);
+    const int done = done_.fetch_add(1, std::memory_order_release) + 1;
+    if (done == num_ranges) done_.notify_one();
+    ++ticket;
+  }
+}
+
+void ThreadPool::worker_loop() {
   uint32_t seen = 0;
   while (true) {
     uint32_t now = epoch_.load(std::memory_order_acquire);
@@ -88,8 +109,7 @@ void ThreadPool::worker_loop(int worker_index) {
     }
     seen = now;
     if (stopping_.load(std::memory_order_relaxed)) return;
-    if (worker_index < region_.num_ranges) run_range(region_, worker_index);
-    if (pending_.fetch_sub(1, std::memory_order_release) == 1) pending_.notify_one();
+    run_claimed(ticket_.load(std::memory_order_acquire));
   }
 }
 

@@ -1,7 +1,8 @@
 // The compute threads of one model: a fork-join pool that costs about a microsecond a region.
 //
-// Workers spin for a bounded time on a shared epoch and then sleep on a futex, so that a pool without work leaves the
-// machine to others. Work is cut into contiguous ranges by index; which thread runs a range never changes a result.
+// Work is cut into contiguous ranges by index. Threads claim ranges one by one, so the caller never waits for a worker
+// that the system has not scheduled: it runs those ranges itself. Which thread runs a range never changes a result.
+// Workers spin for a bounded time and then sleep on a futex, so that a pool without work leaves the machine to others.
 #pragma once
 
 #include <atomic>
@@ -40,22 +41,27 @@ class ThreadPool {
 
  private:
   using RangeFunction = void (*)(void* context, int64_t begin, int64_t end);
-  struct Region {
-    RangeFunction function = nullptr;
-    void* context = nullptr;
-    int64_t count = 0;
-    int num_ranges = 0;
-  };
+
+  // The region in progress and the next range to claim: | epoch 32 | ranges 16 | claimed 16 |.
+  using Ticket = uint64_t;
+  static constexpr uint32_t epoch_of(Ticket ticket) { return static_cast<uint32_t>(ticket >> 32); }
+  static constexpr int ranges_of(Ticket ticket) { return static_cast<int>(ticket >> 16 & 0xffff); }
+  static constexpr int claimed_of(Ticket ticket) { return static_cast<int>(ticket & 0xffff); }
 
   void run_ranges(int64_t count, int64_t grain, RangeFunction function, void* context);
-  void worker_loop(int worker_index);
-  static void run_range(const Region& region, int range);
+  void run_claimed(Ticket ticket);
+  void worker_loop();
 
   const int num_threads_;
-  Region region_;  // written by the caller before epoch_ is raised, read by workers after they saw it
-  alignas(64) std::atomic<uint32_t> epoch_{0};    // release store pairs with the workers' acquire load
-  alignas(64) std::atomic<uint32_t> pending_{0};  // workers' release decrement pairs with the caller's acquire load
-  std::atomic<bool> stopping_{false};             // stored before epoch_ is raised, read after it is seen
+  // Of the region in progress. A worker that comes late may read them while the caller writes the next ones; its claim
+  // fails then, and what it read is not used.
+  std::atomic<RangeFunction> function_{nullptr};
+  std::atomic<void*> context_{nullptr};
+  std::atomic<int64_t> count_{0};
+  alignas(64) std::atomic<Ticket> ticket_{0};   // release store publishes a region, a successful claim owns a range
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // what sleeping workers wait on
+  alignas(64) std::atomic<int> done_{0};        // release increments pair with the caller's acquire load
+  std::atomic<bool> stopping_{false};           // stored before epoch_ is raised, read after it is seen
   std::vector<std::thread> workers_;
 };
 
