@@ -41,6 +41,11 @@ std::string_view without_version(std::string_view path) {
   return path;
 }
 
+// The page is its own three files and this server's API, whatever a model writes into it.
+constexpr char kPagePolicy[] =
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
 class HttpGateway : public Gateway {
  public:
   HttpGateway(const GatewayOptions& options, GatewayParts parts, std::vector<TokenId> stop_ids)
@@ -80,7 +85,7 @@ class HttpGateway : public Gateway {
     std::string_view path;    // without version; one that ends in '/' takes what follows as a name
     Handle handle;
   };
-  static constexpr size_t kNumRoutes = 5;
+  static constexpr size_t kNumRoutes = 7;
   static const Route kRoutes[kNumRoutes];
 
   void route(std::shared_ptr<HttpExchange> exchange);
@@ -114,6 +119,8 @@ class HttpGateway : public Gateway {
 
 const HttpGateway::Route HttpGateway::kRoutes[kNumRoutes] = {
     {"GET", "/", &HttpGateway::show_page},
+    {"GET", "/page.css", &HttpGateway::show_page},
+    {"GET", "/page.js", &HttpGateway::show_page},
     {"GET", "/health", &HttpGateway::show_health},
     {"GET", "/models", &HttpGateway::list_models},
     {"GET", "/models/", &HttpGateway::show_model},
@@ -143,10 +150,19 @@ void HttpGateway::route(std::shared_ptr<HttpExchange> exchange) {
 }
 
 void HttpGateway::show_page(std::shared_ptr<HttpExchange> exchange) {
-  HttpResponse page;
-  page.content_type = "text/html; charset=utf-8";
-  page.body = std::string(web_page());
-  exchange->respond(std::move(page));
+  const auto& files = web_files();
+  const auto file = std::find_if(files.begin(), files.end(), [&](const WebFile& candidate) {
+    return candidate.path == without_version(exchange->request().path);
+  });
+  if (file == files.end()) return exchange->respond(error_response(http_error(404, "No such file.")));
+  HttpResponse response;
+  response.content_type = std::string(file->content_type);
+  response.body = std::string(file->body);
+  response.headers = {{"Cache-Control", "no-cache"},
+                      {"Content-Security-Policy", kPagePolicy},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"}};
+  exchange->respond(std::move(response));
 }
 
 void HttpGateway::show_health(std::shared_ptr<HttpExchange> exchange) {

@@ -1,0 +1,12 @@
+# Lines "FOLDER VERSION INTEGRITY" to what npm ci wants: -v what=manifest prints package.json, -v what=lock the
+# package-lock.json. Every package that lies at the top is asked for by name, so that the tree is exactly the lines.
+function json(text) { return "\"" text "\"" }
+{
+  entries = entries (NR > 1 ? ",\n" : "") "    " json($1) ": {\"version\": " json($2) ", \"integrity\": " json($3) "}"
+  name = substr($1, length("node_modules/") + 1)
+  if (name !~ /node_modules\//) asked = asked (asked ? ", " : "") json(name) ": " json($2)
+}
+END {
+  if (what == "manifest") printf "{\"private\": true, \"dependencies\": {%s}}\n", asked
+  else printf "{\n  \"lockfileVersion\": 3,\n  \"packages\": {\n    \"\": {\"dependencies\": {%s}},\n%s\n  }\n}\n", asked, entries
+}
