@@ -7,6 +7,7 @@ import json
 import random
 import string
 
+import copying
 import facts as F
 
 BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
@@ -233,7 +234,7 @@ def words_item(rng):
 def qa(rng, kind=None):
     """One question as a turn dict; `short` is the answer without thinking."""
     kind = kind or rng.choices(["sum", "fact", "greet", "unknown", "words", "times", "story", "zh"],
-                               [42, 38, 6, 7, 8, 1, 1, 3])[0]
+                               [40, 34, 5, 6, 15, 1, 1, 3])[0]
     item = {"sum": sum_item, "fact": fact_item, "greet": greet_item, "unknown": unknown_item, "words": words_item,
             "times": times_item, "story": story_item, "zh": chinese_item}[kind](rng)
     return {"user": item[0], "thought": item[1], "answer": item[2], "short": item[3] if len(item) > 3 else item[2],
@@ -319,7 +320,7 @@ def recall_doc(rng, budget, thinking, questions=None):
         lines += [filler(rng) for _ in range(int(budget * (1 - share) / 11))]
         rng.shuffle(lines)
     context = "\n".join(lines)
-    picks = rng.sample(items, min(len(items), questions or rng.randint(4, 8)))
+    picks = rng.sample(items, min(len(items), questions or rng.randint(4, 12)))
     turns = []
     for i, (line, q, a) in enumerate(picks):
         turns.append({"user": q, "thought": f"I look in the text. {line}", "answer": a, "weight": 1.5})
@@ -450,13 +451,15 @@ def tool_doc(rng, rounds=None):
     return turns, {"tools": [s[0] for s in specs.values()]}
 
 
-def document(rng, limit, long_share=0.0):
-    """One rendered conversation of at most about `limit` tokens, as segments."""
+def document(rng, limit, long_share=0.0, copy_share=0.0):
+    """One rendered conversation (or copying exercise) of at most about `limit` tokens, as segments."""
+    if rng.random() < copy_share:
+        return copying.document(rng, limit)
     thinking = rng.random() < 0.5
     options = {"effort": rng.choice([75, 75, 75, 50, 100, rng.randint(1, 100)])}
     if rng.random() < 0.25:
         options["system"] = rng.choice(SYSTEMS)
-    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [48, 15, 4, 26, 7])[0]
+    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [38, 20, 10, 21, 11])[0]
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":
@@ -481,13 +484,14 @@ def document(rng, limit, long_share=0.0):
 class Packer:
     """Endless [B, T] batches of packed documents from (seed, batch number): deterministic and seekable."""
 
-    def __init__(self, tokenizer, hashes, T, B, seed, long_share=0.0):
-        self.tok, self.hashes, self.T, self.B, self.seed, self.long_share = tokenizer, hashes, T, B, seed, long_share
+    def __init__(self, tokenizer, hashes, T, B, seed, long_share=0.0, copy_share=0.0):
+        self.tok, self.hashes, self.T, self.B, self.seed = tokenizer, hashes, T, B, seed
+        self.long_share, self.copy_share = long_share, copy_share
 
     def encode(self, segments):
         ids, w = [], []
         for text, weight in segments:
-            e = self.tok.encode(text, add_special_tokens=False).ids
+            e = self.tok.encode(text, add_special_tokens=False).ids if isinstance(text, str) else text
             ids += e
             w += [weight] * len(e)
         return ids, w
@@ -504,7 +508,7 @@ class Packer:
             at, n = 0, 0
             while True:
                 while len(pool) < 24:
-                    d = self.encode(document(rng, T, self.long_share))
+                    d = self.encode(document(rng, T, self.long_share, self.copy_share))
                     if len(d[0]) <= T:
                         pool.append(d)
                 fit = [d for d in pool if len(d[0]) <= T - at]

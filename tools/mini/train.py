@@ -29,6 +29,8 @@ M.fast = fast
 # growth at the start / share of linear decay at the end.
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
+    "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
+    "mixed": dict(T=512, B=4, warm=20, decay=0.0, rate=1.0, copy_share=0.2),
     "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
@@ -46,7 +48,8 @@ def load_data(folder, phase, seed):
     tok = Tokenizer.from_file(f"{folder}/tokenizer.json")
     tmap = engram.token_map(json.load(open(f"{folder}/tokenizer.json")), cfg.vocab_size)
     hashes = engram.Hash(cfg.raw["text_config"], tmap)
-    return cfg, hashes, data.Packer(tok, hashes, phase["T"], phase["B"], seed, phase.get("long_share", 0.0))
+    return cfg, hashes, data.Packer(tok, hashes, phase["T"], phase["B"], seed, phase.get("long_share", 0.0),
+                                    phase.get("copy_share", 0.0))
 
 
 def prefetch(packer, hashes, first, depth=3):
@@ -173,12 +176,13 @@ def main():
     ap.add_argument("--rate", type=float, help="overrides the phase's learning-rate factor")
     ap.add_argument("--T", type=int, help="overrides the row length")
     ap.add_argument("--B", type=int, help="overrides the rows per batch")
+    ap.add_argument("--copy-share", type=float, help="overrides the phase's share of copying exercises")
     ap.add_argument("--seconds", type=float, help="end after this time; the decay then follows the clock, not the steps")
     ap.add_argument("--save-every", type=float, default=120, help="seconds")
     a = ap.parse_args()
     jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/deepinfer-mini/xla"))
     phase = dict(PHASES[a.phase])
-    for k in ("rate", "T", "B"):
+    for k in ("rate", "T", "B", "copy_share"):
         if getattr(a, k) is not None:
             phase[k] = getattr(a, k)
     os.makedirs(a.out, exist_ok=True)
