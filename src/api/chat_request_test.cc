@@ -77,20 +77,86 @@ TEST(ChatRequest, MessagesNameTheFaultWithItsPath) {
 
 TEST(ChatRequest, WhatIsNotDoneYetIsRefused) {
   for (const char* field :
-       {R"(,"n":2)", R"(,"logprobs":true)", R"(,"frequency_penalty":0.5)", R"(,"presence_penalty":-1)",
-        R"(,"logit_bias":{"5":1})", R"(,"response_format":{"type":"json_object"})",
-        R"(,"thinking":{"type":"enabled","budget_tokens":100})",
+       {R"(,"response_format":{"type":"json_object"})",
+        R"(,"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{}}})",
         R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}])"}) {
     const Result<ChatRequest> request = parse(field);
     ASSERT_FALSE(request.ok()) << field;
     EXPECT_EQ(to_api_error(request.error()).http_status, 400) << field;
     EXPECT_EQ(to_api_error(request.error()).code, "unsupported_parameter") << field;
+    EXPECT_NE(message_of(request).find("structured output"), std::string::npos) << message_of(request);
   }
 }
 
-TEST(ChatRequest, HarmlessValuesOfUnsupportedFieldsAreAccepted) {
-  EXPECT_EQ(message_of(parse(R"(,"n":1,"logprobs":false,"frequency_penalty":0,"logit_bias":{},
-      "response_format":{"type":"text"},"user":"u","metadata":{},"made_up":[1])")),
+TEST(ChatRequest, SamplingFieldsAreRead) {
+  const Result<ChatRequest> request = parse(
+      R"(,"n":3,"logprobs":true,"top_logprobs":5,"frequency_penalty":0.5,"presence_penalty":-1,"min_p":0.1,
+      "top_k":40,"seed":9,"logit_bias":{"5":1,"7":-100},"user_id":"u","parallel_tool_calls":false)");
+  ASSERT_TRUE(request.ok()) << message_of(request);
+  EXPECT_EQ(request->n, 3);
+  EXPECT_EQ(request->top_logprobs, 5);
+  EXPECT_EQ(request->sampling.frequency_penalty, 0.5);
+  EXPECT_EQ(request->sampling.presence_penalty, -1.0);
+  EXPECT_EQ(request->sampling.min_p, 0.1);
+  EXPECT_EQ(request->sampling.top_k, 40);
+  EXPECT_EQ(request->seed, 9u);
+  EXPECT_EQ(request->user_id, "u");
+  EXPECT_FALSE(request->parallel_tool_calls);
+  ASSERT_EQ(request->sampling.logit_bias.size(), 2u);
+  EXPECT_EQ(request->sampling.logit_bias[1], (std::pair<int32_t, float>(7, -100.0f)));
+}
+
+TEST(ChatRequest, ValuesOutOfRangeNameTheirField) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"(,"n":0)", "n"},
+      {R"(,"n":129)", "n"},
+      {R"(,"frequency_penalty":2.5)", "frequency_penalty"},
+      {R"(,"presence_penalty":-3)", "presence_penalty"},
+      {R"(,"logprobs":true,"top_logprobs":21)", "top_logprobs"},
+      {R"(,"logit_bias":{"x":1})", "logit_bias"},
+      {R"(,"logit_bias":{"5":101})", "logit_bias"},
+      {R"(,"logit_bias":{"-5":1})", "logit_bias"},
+      {R"(,"logit_bias":[])", "logit_bias"},
+      {R"(,"min_p":1.5)", "min_p"},
+      {R"(,"top_k":-2)", "top_k"},
+      {R"(,"seed":-1)", "seed"},
+      {R"(,"max_completion_tokens":0)", "max_completion_tokens"},
+      {R"(,"thinking":{"type":"enabled","budget_tokens":-1})", "thinking.budget_tokens"},
+      {R"(,"reasoning":{"effort":"huge"})", "reasoning.effort"},
+      {R"(,"chat_template_kwargs":{"thinking":"yes"})", "chat_template_kwargs.thinking"},
+  };
+  for (const auto& [field, name] : wrong) {
+    const Result<ChatRequest> request = parse(field);
+    ASSERT_FALSE(request.ok()) << field;
+    EXPECT_EQ(request.error().code(), Code::kInvalidArgument) << field;
+    EXPECT_NE(message_of(request).find(name), std::string::npos) << message_of(request);
+  }
+}
+
+TEST(ChatRequest, EveryDialectOfTheThinkingSwitchIsRead) {
+  EXPECT_FALSE(parse(R"(,"chat_template_kwargs":{"thinking":false})")->conversation.thinking);
+  EXPECT_FALSE(parse(R"(,"chat_template_kwargs":{"enable_thinking":false})")->conversation.thinking);
+  EXPECT_FALSE(parse(R"(,"reasoning":{"enabled":false})")->conversation.thinking);
+  EXPECT_FALSE(parse(R"(,"reasoning":{"effort":"none"})")->conversation.thinking);
+  EXPECT_EQ(parse(R"(,"reasoning":{"effort":"max"})")->conversation.reasoning_effort, ReasoningEffort::kMax);
+  EXPECT_TRUE(
+      parse(R"(,"chat_template_kwargs":{"thinking":false},"reasoning_effort":"low")")->conversation.thinking);
+  EXPECT_TRUE(parse(R"(,"thinking":{"type":"enabled","budget_tokens":100})")->conversation.thinking);
+}
+
+TEST(ChatRequest, AForcedCallTurnsThinkingOffUnlessTheClientAskedForIt) {
+  const std::string forced =
+      R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")";
+  const Result<ChatRequest> request = parse(forced);
+  ASSERT_TRUE(request.ok());
+  EXPECT_FALSE(request->conversation.thinking);
+  EXPECT_EQ(message_of(parse(forced + R"(,"reasoning_effort":"low")")),
+            "Thinking mode does not support this tool_choice");
+}
+
+TEST(ChatRequest, HarmlessAndUnknownFieldsAreAccepted) {
+  EXPECT_EQ(message_of(parse(R"(,"n":1,"logprobs":false,"frequency_penalty":0,"logit_bias":{},"store":true,
+      "response_format":{"type":"text"},"user":"u","metadata":{},"made_up":[1],"service_tier":"auto")")),
             "accepted");
 }
 

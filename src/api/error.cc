@@ -38,12 +38,16 @@ ApiError context_length_error(std::string message) {
 }
 
 ApiError http_error(int status, std::string message) {
-  const char* code = status == 404   ? "not_found"
+  const char* code = status == 401   ? "invalid_api_key"
+                     : status == 404 ? "not_found"
                      : status == 405 ? "method_not_allowed"
                      : status == 408 ? "request_timeout"
                      : status == 413 ? "request_too_large"
                                      : kInvalidRequest;
-  return {status, std::move(message), status < 500 ? kInvalidRequest : "internal_error", code};
+  const char* type = status == 401  ? "authentication_error"
+                     : status < 500 ? kInvalidRequest
+                                    : "internal_error";
+  return {status, std::move(message), type, code};
 }
 
 std::string to_json(const ApiError& error) {

@@ -32,4 +32,22 @@ std::string model_list_to_json(std::string_view name, int64_t created) {
   return out;
 }
 
+std::string balance_to_json() {
+  std::string out;
+  JsonWriter(out)
+      .begin_object()
+      .member("is_available", true)
+      .key("balance_infos")
+      .begin_array()
+      .begin_object()
+      .member("currency", "USD")
+      .member("total_balance", "0.00")
+      .member("granted_balance", "0.00")
+      .member("topped_up_balance", "0.00")
+      .end_object()
+      .end_array()
+      .end_object();
+  return out;
+}
+
 }  // namespace deepinfer

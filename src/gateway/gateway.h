@@ -1,5 +1,5 @@
-// The service: HTTP routes to the engine and back. Chat Completions, the model list, health, and a page to
-// try them.
+// The service: HTTP routes to the engine and back. Chat Completions, Responses, Messages, Completions, what
+// goes with them, and a page to try them.
 //
 // A request is parsed, rendered, encoded and later decoded and formatted on the HTTP worker threads; the
 // engine thread only hands over token ids.
@@ -23,6 +23,12 @@ struct GatewayOptions {
   HttpServerOptions http;  // error_response is set by the gateway
   std::string served_model_name;
   std::string system_fingerprint;
+  std::string api_key;       // empty: everyone may ask
+  std::string allow_origin;  // of pages elsewhere, or "*"; empty: none
+  // Streams say that they live, and whole answers send white space, when nothing else was said for so long.
+  std::chrono::milliseconds keep_alive_interval{10'000};
+  // A reader with more than this unread gets no more until it has read all of it; its answer pauses.
+  size_t max_unsent_bytes = 256 << 10;
 };
 
 // Borrowed; all outlive the gateway.

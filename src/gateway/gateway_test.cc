@@ -245,7 +245,7 @@ TEST_F(GatewayTest, ModelsHealthAndPageAreShown) {
   EXPECT_EQ(get("/v1/models/mini").text({"object"}), "model");
   EXPECT_EQ(get("/health").text({"status"}), "ok");
   client_->send(http_get("/"));
-  EXPECT_NE(client_->read_until("</html>").find("text/html"), std::string::npos);
+  EXPECT_NE(client_->read_until("\r\n\r\n").find("text/html"), std::string::npos);
 }
 
 }  // namespace

@@ -82,7 +82,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       : server_(server),
         socket_(std::move(socket)),
         read_deadline_(socket_.get_executor()),
-        write_deadline_(socket_.get_executor()) {}
+        write_deadline_(socket_.get_executor()),
+        answer_timer_(socket_.get_executor()) {}
   ~Connection() {
     const std::lock_guard lock(server_.mu);
     server_.connections.erase(this);
@@ -110,9 +111,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The answer, called by the Exchange on the strand.
   void send_whole(HttpResponse response);
   void open_stream(HttpResponse head);
+  void add_extra_headers(HttpResponse& response) {
+    for (auto& header : extra_headers_) response.headers.push_back(std::move(header));
+    extra_headers_.clear();
+  }
   void send_piece(std::string bytes);
   void end_stream();
   void set_on_closed(std::function<void()> callback) { on_closed_ = std::move(callback); }
+  void set_on_drained(std::function<void()> callback) { on_drained_ = std::move(callback); }
+  void add_header(std::string name, std::string value) {
+    extra_headers_.emplace_back(std::move(name), std::move(value));
+  }
+  size_t unsent_bytes() const { return unsent_bytes_; }
+  void run_after(std::chrono::milliseconds delay, std::function<void()> task);
 
  private:
   // ---- Reading ----
@@ -140,6 +151,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   tcp::socket socket_;
   asio::steady_timer read_deadline_;
   asio::steady_timer write_deadline_;
+  asio::steady_timer answer_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
 
@@ -154,6 +166,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool timed_out_ = false;
   bool closed_ = false;
   std::function<void()> on_closed_;
+  std::function<void()> on_drained_;
+  std::vector<std::pair<std::string, std::string>> extra_headers_;  // of this answer
 
   std::vector<std::string> queued_;
   std::vector<std::string> in_flight_;  // being written; empty when no write is pending
@@ -166,16 +180,29 @@ class Exchange : public HttpExchange {
       : connection_(std::move(connection)), request_(std::move(request)) {}
 
   const HttpRequest& request() const override { return request_; }
+  const std::string& id() const override { return id_; }
+  void set_id(std::string id) override { id_ = std::move(id); }
   void respond(HttpResponse response) override { connection_->send_whole(std::move(response)); }
   void begin_stream(HttpResponse head) override { connection_->open_stream(std::move(head)); }
   void write(std::string bytes) override { connection_->send_piece(std::move(bytes)); }
   void end() override { connection_->end_stream(); }
   void on_closed(std::function<void()> callback) override { connection_->set_on_closed(std::move(callback)); }
+  void on_drained(std::function<void()> callback) override {
+    connection_->set_on_drained(std::move(callback));
+  }
+  size_t unsent_bytes() const override { return connection_->unsent_bytes(); }
+  void add_header(std::string name, std::string value) override {
+    connection_->add_header(std::move(name), std::move(value));
+  }
+  void after(std::chrono::milliseconds delay, std::function<void()> task) override {
+    connection_->run_after(delay, std::move(task));
+  }
   void post(std::function<void()> task) override { asio::post(connection_->executor(), std::move(task)); }
 
  private:
   const std::shared_ptr<Connection> connection_;  // shared with the reads and writes that are pending on it
   const HttpRequest request_;
+  std::string id_;
 };
 
 void Connection::arm_read(std::chrono::milliseconds timeout) {
@@ -191,6 +218,15 @@ void Connection::arm_write(std::chrono::milliseconds timeout) {
   write_deadline_.async_wait([weak = weak_from_this()](error_code ec) {
     const auto self = weak.lock();
     if (!ec && self) self->close();
+  });
+}
+
+void Connection::run_after(std::chrono::milliseconds delay, std::function<void()> task) {
+  if (closed_ || answer_complete_) return;
+  answer_timer_.expires_after(delay);
+  answer_timer_.async_wait([weak = weak_from_this(), task = std::move(task)](error_code ec) {
+    const auto self = weak.lock();
+    if (!ec && self && !self->closed_ && !self->answer_complete_) task();
   });
 }
 
@@ -289,6 +325,7 @@ void Connection::on_peer_bytes(error_code ec, size_t size) {
 
 void Connection::send_whole(HttpResponse response) {
   if (closed_ || answer_complete_) return;
+  add_extra_headers(response);
   queue(response_head(response, fmt::format("Content-Length: {}\r\n", response.body.size()), keep_alive_));
   if (!head_only_) queue(std::move(response.body));
   answer_complete_ = true;
@@ -299,6 +336,7 @@ void Connection::send_whole(HttpResponse response) {
 void Connection::open_stream(HttpResponse head) {
   if (closed_) return;
   if (!chunked_) keep_alive_ = false;
+  add_extra_headers(head);
   queue(response_head(head, chunked_ ? "Transfer-Encoding: chunked\r\n" : "", keep_alive_));
   send_piece(std::move(head.body));
   flush();
@@ -306,10 +344,6 @@ void Connection::open_stream(HttpResponse head) {
 
 void Connection::send_piece(std::string bytes) {
   if (closed_ || answer_complete_ || bytes.empty() || head_only_) return;
-  if (unsent_bytes_ + bytes.size() > server_.options.max_unsent_bytes && !in_flight_.empty()) {
-    log::warn("closing a connection whose peer left {} bytes unread", unsent_bytes_);
-    return close();
-  }
   if (chunked_) queue(fmt::format("{:x}\r\n", bytes.size()));
   queue(std::move(bytes));
   if (chunked_) queue("\r\n");
@@ -346,6 +380,10 @@ void Connection::on_written(error_code ec, size_t size) {
   in_flight_.clear();
   unsent_bytes_ -= size;
   if (ec) return close();
+  if (queued_.empty()) {
+    if (const auto callback = std::exchange(on_drained_, nullptr)) callback();
+  }
+  if (closed_) return;
   if (!queued_.empty()) return flush();
   if (answer_complete_) after_answer();
 }
@@ -354,6 +392,9 @@ void Connection::after_answer() {
   answering_ = false;
   answer_complete_ = false;
   on_closed_ = nullptr;
+  on_drained_ = nullptr;
+  extra_headers_.clear();
+  answer_timer_.cancel();
   if (!request_read_) return linger();
   if (!keep_alive_ || server_.draining) return close();
   if (!watching_) return read_head();
@@ -386,6 +427,8 @@ void Connection::close() {
   socket_.close(ignored);
   read_deadline_.cancel();
   write_deadline_.cancel();
+  answer_timer_.cancel();
+  on_drained_ = nullptr;
   if (const auto callback = std::exchange(on_closed_, nullptr)) callback();
 }
 

@@ -30,7 +30,7 @@ struct HttpResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // more of them
+  std::vector<std::pair<std::string, std::string>> headers = {};  // more of them
 };
 
 // One request and its answer: either respond(), or begin_stream(), write()..., end().
@@ -41,14 +41,26 @@ class HttpExchange {
   virtual ~HttpExchange() = default;
 
   virtual const HttpRequest& request() const = 0;
+  // What the server's answer calls this request; set by set_id().
+  virtual const std::string& id() const = 0;
+  virtual void set_id(std::string id) = 0;
+  // One more header for the answer, whichever it will be.
+  virtual void add_header(std::string name, std::string value) = 0;
   virtual void respond(HttpResponse response) = 0;
 
   // Sends status and headers; `head.body` is the first piece when not empty.
   virtual void begin_stream(HttpResponse head) = 0;
-  // Queues bytes; all that is queued leaves in one gather write as soon as the socket takes it. A peer that
-  // leaves more than max_unsent_bytes unread is dropped. Does nothing once the peer is gone.
+  // Queues bytes; all that is queued leaves in one gather write as soon as the socket takes it. Nothing
+  // bounds the queue but the caller, who looks at unsent_bytes(). Does nothing once the peer is gone.
   virtual void write(std::string bytes) = 0;
   virtual void end() = 0;
+
+  // Bytes that the socket has not taken yet.
+  virtual size_t unsent_bytes() const = 0;
+  // Called once, on the strand, when nothing is unsent any more. Replaces an earlier callback.
+  virtual void on_drained(std::function<void()> callback) = 0;
+  // Runs the task on the strand after the delay, unless the answer is over by then. Replaces an earlier one.
+  virtual void after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
 
   // Called once, on the strand, if the connection ends before the answer does. Replaces an earlier callback.
   virtual void on_closed(std::function<void()> callback) = 0;
@@ -61,7 +73,6 @@ struct HttpServerOptions {
   int num_threads = 2;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 64 << 20;
-  size_t max_unsent_bytes = 256 << 10;
   std::chrono::milliseconds idle_timeout{75'000};  // between requests
   std::chrono::milliseconds request_timeout{
       60'000};                                      // for the body to arrive, and for a header to be complete

@@ -179,28 +179,52 @@ TEST_F(HttpServerTest, TheHandlerLearnsThatTheClientIsGone) {
   EXPECT_EQ(gone.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
 }
 
-// Writes without end to a client that reads nothing.
-void write_until_closed(const std::shared_ptr<HttpExchange>& exchange, const std::shared_ptr<bool>& closed) {
-  if (*closed) return;
-  exchange->write(std::string(1000, 'x'));
-  exchange->post([exchange, closed] { write_until_closed(exchange, closed); });
-}
+// More than a socket takes while nobody reads.
+constexpr size_t kMoreThanASocketTakes = 16 << 20;
 
 TEST_F(HttpServerTest, AClientThatNeverReadsIsDropped) {
-  options_.max_unsent_bytes = 10'000;
+  options_.write_timeout = std::chrono::milliseconds(50);
   std::promise<void> dropped;
   start([&](std::shared_ptr<HttpExchange> exchange) {
-    auto closed = std::make_shared<bool>(false);
-    exchange->on_closed([&dropped, closed] {
-      *closed = true;
-      dropped.set_value();
-    });
+    exchange->on_closed([&dropped] { dropped.set_value(); });
     exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "", .headers = {}});
-    write_until_closed(exchange, closed);
+    exchange->write(std::string(kMoreThanASocketTakes, 'x'));
   });
   TestClient peer = client();
   peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(dropped.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
+}
+
+TEST_F(HttpServerTest, TheWriterLearnsWhenASlowClientHasTakenAll) {
+  std::promise<size_t> unsent;
+  std::promise<size_t> unsent_when_drained;
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->begin_stream({.status = 200, .content_type = "text/plain", .body = "", .headers = {}});
+    exchange->on_drained([&, exchange] {
+      unsent_when_drained.set_value(exchange->unsent_bytes());
+      exchange->end();
+    });
+    exchange->write(std::string(kMoreThanASocketTakes, 'x'));
+    unsent.set_value(exchange->unsent_bytes());
+  });
+  TestClient peer = client();
+  peer.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+  EXPECT_GT(unsent.get_future().get(), kMoreThanASocketTakes / 2);
+  EXPECT_GT(peer.read_all().size(), kMoreThanASocketTakes);
+  EXPECT_EQ(unsent_when_drained.get_future().get(), 0u);
+}
+
+TEST_F(HttpServerTest, AHeaderAndATimerBelongToOneAnswer) {
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    const bool first = exchange->request().path == "/first";
+    if (first) exchange->add_header("X-Only-First", "yes");
+    exchange->after(std::chrono::milliseconds(1), [exchange] { exchange->respond({.body = "late"}); });
+  });
+  TestClient peer = client();
+  peer.send("GET /first HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_NE(peer.read_until("late").find("X-Only-First: yes\r\n"), std::string::npos);
+  peer.send("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(peer.read_until("late").find("X-Only-First"), std::string::npos);
 }
 
 TEST_F(HttpServerTest, StoppingLetsARunningAnswerEndAndClosesTheRest) {

@@ -1,0 +1,124 @@
+// What every protocol asks for and how every protocol tells an answer: the one form between the wire and the
+// engine. A protocol turns its body into a GenerationRequest and brings an AnswerWriter; whoever runs the
+// request knows no protocol.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/error.h"
+#include "base/status.h"
+#include "recipe/recipe.h"
+#include "sampling/sampling.h"
+
+namespace deepinfer {
+
+// ---- The request ----
+
+// A prompt without a conversation (Completions): ids when given, else text, with a hole before `suffix` if
+// there is one.
+struct RawPrompt {
+  std::string text;
+  std::optional<std::string> suffix;
+  std::optional<std::vector<TokenId>> ids;
+};
+
+struct GenerationRequest {
+  Conversation conversation;           // what is rendered, unless raw_prompts holds something
+  std::vector<RawPrompt> raw_prompts;  // each gets n answers
+  SamplingParams sampling;             // sampling.seed is left 0; see seed
+  std::optional<uint64_t> seed;        // absent: the server takes any
+  std::optional<int64_t> max_tokens;
+  std::vector<std::string> stop_sequences;
+  int32_t n = 1;                        // answers to each prompt
+  std::optional<int32_t> top_logprobs;  // present: log probabilities of the tokens, and of so many others
+  bool parallel_tool_calls = true;
+  bool stream = false;
+  std::string user_id;  // cached prompts are shared only between equal ones
+};
+
+// How many tokens may be generated: what the request says, or 8192 without thinking, 65536 with, 131072 with
+// effort max, lowered to what the context leaves (amendment B23). kInvalidArgument when prompt and answer do
+// not fit.
+Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t prompt_tokens,
+                                   int64_t context_tokens);
+
+// ---- The answer ----
+
+// What one answer carries beside its text.
+struct AnswerIdentity {
+  std::string id;       // "chatcmpl-...", "msg_...", "resp_...", "cmpl-..."
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+  std::string system_fingerprint;
+  uint64_t call_id_key = 0;  // call ids are drawn from it; another one for each answer
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, found in the KV cache
+  int64_t completion_tokens = 0;
+  std::optional<int64_t> reasoning_tokens;  // of the completion; only when thinking
+};
+
+enum class AnswerEnd {
+  kStop,           // the model ended it
+  kStopSequence,   // one of the request's stop sequences
+  kToolCalls,      // it ended with calls
+  kLength,         // the token limit
+  kContentFilter,  // refused; this server never does
+  kInterrupted,    // the server ended it
+};
+
+struct AnswerEnding {
+  AnswerEnd end = AnswerEnd::kStop;
+  std::string stop_sequence = {};  // kStopSequence: which one
+};
+
+// A token and how likely it was.
+struct ScoredToken {
+  struct Entry {
+    std::string bytes;
+    float logprob = 0;
+  };
+  Entry chosen;
+  std::vector<Entry> top;
+  TokenId id = 0;
+};
+
+// Turns what happens to the answers of one request into the bytes of its response. A stream writer appends
+// whole frames as they come; the writer of a whole answer appends its body at the end. Owned by one request.
+//
+// Order of calls: start; then for each answer any number of add and one end; fail ends all of it at any time.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+
+  virtual void start(const Usage& prompt, std::string& out) = 0;
+  // `tokens` have become text with this event; empty unless log probabilities were asked for.
+  virtual void add(int32_t answer, const OutputEvent& event, const std::vector<ScoredToken>& tokens,
+                   std::string& out) = 0;
+  // `total` is present with the last answer that ends.
+  virtual void end(int32_t answer, const AnswerEnding& ending, const Usage* total, std::string& out) = 0;
+  virtual void fail(const ApiError& error, std::string& out) = 0;
+
+  virtual bool is_stream() const = 0;
+  // Whether end() can tell that the server ended an answer; where not, fail() is called instead.
+  virtual bool tells_interruption() const = 0;
+  // What may be sent while nothing happens.
+  virtual std::string_view keep_alive() const = 0;
+};
+
+// "call_NN_", 20 letters and digits, 4 digits (recipe amendment 13). Unique for (key, index).
+std::string make_call_id(uint64_t key, int64_t index);
+
+// JSON that was cut anywhere, closed so that it parses where that is possible: an open string ends, a member
+// without its value goes. Text that was not cut comes back as it is.
+std::string close_cut_json(std::string_view text);
+
+}  // namespace deepinfer

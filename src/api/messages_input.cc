@@ -1,0 +1,313 @@
+// Content blocks of Messages to turns: a block of a user message is a turn of its own, which the renderer
+// joins.
+#include "api/messages_input.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/fields.h"
+
+namespace deepinfer {
+namespace {
+
+Error only_text(const JsonRef& block, std::string_view type) {
+  return Error(Code::kUnimplemented, "{}: this server takes text only, found a block of type `{}`",
+               block.path(), type);
+}
+
+Error unknown_block(const JsonRef& block, std::string_view type) {
+  return Error(Code::kInvalidArgument, "invalid request body: {}: Unsupported content block of type `{}`",
+               block["type"].path(), type);
+}
+
+// The texts of results, documents and references in one piece.
+class TextJoiner {
+ public:
+  void add(std::string_view part) {
+    if (!first_) text_ += "\n\n";
+    first_ = false;
+    text_ += part;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  bool first_ = true;
+};
+
+Result<std::string> parse_document(const JsonRef& block) {
+  const JsonRef media_type = block["source"]["media_type"];
+  ASSIGN_OR_RETURN(const std::string name, string_or(media_type, "unknown"));
+  return fmt::format("[Unsupported document type: {}]", name);
+}
+
+// {"type": "search_result", "title", "source", "content": [{"type": "text", "text"}]}
+Result<std::string> parse_search_result(const JsonRef& block) {
+  TextJoiner joined;
+  for (const char* name : {"title", "source"}) {
+    ASSIGN_OR_RETURN(const std::string text, string_or(block[name], ""));
+    if (!text.empty()) joined.add(text);
+  }
+  if (given(block["content"])) {
+    ASSIGN_OR_RETURN(const auto parts, required_array(block["content"]));
+    for (const JsonRef& part : parts) {
+      ASSIGN_OR_RETURN(const std::string text, required_string(part["text"]));
+      joined.add(text);
+    }
+  }
+  return joined.take();
+}
+
+// A string, absent, or blocks.
+Result<std::string> parse_result_content(const JsonRef& field) {
+  if (!given(field)) return std::string();
+  if (field.value()->string() != nullptr) return *field.value()->string();
+  ASSIGN_OR_RETURN(const auto blocks, required_array(field));
+  TextJoiner joined;
+  for (const JsonRef& block : blocks) {
+    ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
+    if (type == "image") return only_text(block, type);
+    Result<std::string> text = type == "text"             ? required_string(block["text"])
+                               : type == "document"       ? parse_document(block)
+                               : type == "search_result"  ? parse_search_result(block)
+                               : type == "tool_reference" ? required_string(block["tool_name"])
+                                                          : Result<std::string>(unknown_block(block, type));
+    if (!text.ok()) return text;
+    joined.add(*text);
+  }
+  return joined.take();
+}
+
+// A string or text blocks.
+Result<std::string> parse_system(const JsonRef& field) {
+  if (field.value()->string() != nullptr) return *field.value()->string();
+  if (field.value()->array() == nullptr) {
+    return Error(Code::kInvalidArgument, "invalid request body: {}: found {}, expected a string or a list",
+                 field.path(), field.value()->kind_name());
+  }
+  ASSIGN_OR_RETURN(const auto blocks, required_array(field));
+  TextJoiner joined;
+  for (const JsonRef& block : blocks) {
+    ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
+    if (type == "tool_addition") return unsupported(block.path(), "deferred tools are shown from the start");
+    if (type != "text") {
+      return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `text`",
+                   block["type"].path(), type);
+    }
+    ASSIGN_OR_RETURN(const std::string text, required_string(block["text"]));
+    joined.add(text);
+  }
+  return joined.take();
+}
+
+// Reads the messages one by one; calls wait for their results.
+class MessagesReader {
+ public:
+  explicit MessagesReader(std::vector<Message>& out) : out_(out) {}
+
+  Status read(const JsonRef& field, size_t index) {
+    index_ = index;
+    if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+    ASSIGN_OR_RETURN(const std::string role, required_string(field["role"]));
+    if (role != "user" && role != "assistant" && role != "system") {
+      return Error(
+          Code::kInvalidArgument,
+          "invalid request body: {}: unknown variant `{}`, expected one of `user`, `assistant`, `system`",
+          field["role"].path(), role);
+    }
+    const JsonRef content = field["content"];
+    if (!content.present()) return missing_field(content);
+    if (role == "system") {
+      if (content.is_null()) return wrong_content(content);
+      ASSIGN_OR_RETURN(std::string text, parse_system(content));
+      add(Role::kSystem, std::move(text));
+      return {};
+    }
+    if (role == "assistant") RETURN_IF_ERROR(check_answered());
+    if (content.value()->string() != nullptr) {
+      if (role == "user") RETURN_IF_ERROR(check_results_first());
+      add(role == "user" ? Role::kUser : Role::kAssistant, *content.value()->string());
+      return {};
+    }
+    if (content.value()->array() == nullptr) return wrong_content(content);
+    ASSIGN_OR_RETURN(const auto blocks, required_array(content));
+    if (blocks.empty()) {
+      return Error(Code::kInvalidArgument, "messages.{}: all messages must have non-empty content", index);
+    }
+    return role == "user" ? read_user(blocks) : read_assistant(blocks);
+  }
+
+  // Every call has its result.
+  Status check_answered() const {
+    if (open_ids_.empty()) return {};
+    return missing_results(fmt::format("messages.{}:", caller_));
+  }
+
+ private:
+  static Error wrong_content(const JsonRef& content) {
+    return Error(Code::kInvalidArgument, "invalid request body: {}: found {}, expected a string or a list",
+                 content.path(), content.value()->kind_name());
+  }
+
+  Message& add(Role role, std::string content) {
+    Message& message = out_.emplace_back();
+    message.role = role;
+    message.content = std::move(content);
+    return message;
+  }
+
+  Error missing_results(std::string_view place) const {
+    return Error(
+        Code::kInvalidArgument,
+        "{}`tool_use` ids were found without `tool_result` blocks immediately after: {}. Each `tool_use` "
+        "block must have a corresponding `tool_result` block in the next message.",
+        place, fmt::join(open_ids_, ", "));
+  }
+  Status check_results_first() const {
+    if (open_ids_.empty()) return {};
+    return missing_results(fmt::format("messages.{}: ", index_));
+  }
+
+  Status read_user(const std::vector<JsonRef>& blocks) {
+    answered_ids_.clear();
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const JsonRef& block = blocks[i];
+      ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
+      if (type == "tool_result") {
+        RETURN_IF_ERROR(read_result(block, i));
+        continue;
+      }
+      RETURN_IF_ERROR(check_results_first());
+      ASSIGN_OR_RETURN(std::string text, user_text(block, type));
+      add(Role::kUser, std::move(text));
+    }
+    return check_answered();
+  }
+
+  Result<std::string> user_text(const JsonRef& block, const std::string& type) const {
+    if (type == "text") return required_string(block["text"]);
+    if (type == "document") return parse_document(block);
+    if (type == "search_result") return parse_search_result(block);
+    if (type == "image") return only_text(block, type);
+    if (type == "tool_use") {
+      return Error(Code::kInvalidArgument,
+                   "messages.{}: `tool_use` blocks can only be in `assistant` messages", index_);
+    }
+    if (type == "tool_addition") {
+      return Error(Code::kInvalidArgument,
+                   "messages.{}: `tool_addition` blocks can only be in `system` messages", index_);
+    }
+    if (type == "thinking" || type == "redacted_thinking") {
+      return Error(Code::kInvalidArgument, "messages.{}: `{}` blocks can only be in `assistant` messages",
+                   index_, type);
+    }
+    return unknown_block(block, type);
+  }
+
+  Status read_result(const JsonRef& block, size_t position) {
+    ASSIGN_OR_RETURN(const std::string id, required_string(block["tool_use_id"]));
+    const auto open = std::find(open_ids_.begin(), open_ids_.end(), id);
+    if (open == open_ids_.end()) {
+      if (std::find(answered_ids_.begin(), answered_ids_.end(), id) != answered_ids_.end()) {
+        return Error(
+            Code::kInvalidArgument,
+            "messages.{}.content.{}: each tool_use must have a single result. Found multiple `tool_result` "
+            "blocks with id: {}",
+            index_, position, id);
+      }
+      return Error(Code::kInvalidArgument,
+                   "messages.{}.content.{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. Each "
+                   "`tool_result` block must have a corresponding `tool_use` block in the previous message.",
+                   index_, position, id);
+    }
+    open_ids_.erase(open);
+    answered_ids_.push_back(id);
+    ASSIGN_OR_RETURN(std::string content, parse_result_content(block["content"]));
+    add(Role::kTool, std::move(content)).tool_call_id = id;
+    return {};
+  }
+
+  // Blocks of kinds that this server does not make are left out: server tools, hidden thinking.
+  Status read_assistant(const std::vector<JsonRef>& blocks) {
+    caller_ = index_;
+    TextJoiner text;
+    TextJoiner reasoning;
+    bool has_reasoning = false;
+    Message message;
+    message.role = Role::kAssistant;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const JsonRef& block = blocks[i];
+      ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
+      if (type == "text") {
+        ASSIGN_OR_RETURN(const std::string part, required_string(block["text"]));
+        text.add(part);
+      } else if (type == "thinking") {
+        ASSIGN_OR_RETURN(const std::string part, required_string(block["thinking"]));
+        reasoning.add(part);
+        has_reasoning = true;
+      } else if (type == "tool_use") {
+        ASSIGN_OR_RETURN(ToolCall call, read_call(block, i));
+        message.tool_calls.push_back(std::move(call));
+      } else if (type == "image") {
+        return Error(Code::kInvalidArgument, "{}: Image in assistant message is unsupported", block.path());
+      } else if (type == "tool_result") {
+        return Error(Code::kInvalidArgument,
+                     "messages.{}: `tool_result` blocks can only be in `user` messages", index_);
+      } else if (type != "redacted_thinking" && type != "server_tool_use" &&
+                 !type.ends_with("_tool_result")) {
+        return unknown_block(block, type);
+      }
+    }
+    message.content = text.take();
+    if (has_reasoning) message.reasoning = reasoning.take();
+    out_.push_back(std::move(message));
+    return {};
+  }
+
+  Result<ToolCall> read_call(const JsonRef& block, size_t position) {
+    ToolCall call;
+    ASSIGN_OR_RETURN(call.id, required_string(block["id"]));
+    ASSIGN_OR_RETURN(call.name, required_string(block["name"]));
+    if (std::find(open_ids_.begin(), open_ids_.end(), call.id) != open_ids_.end()) {
+      return Error(Code::kInvalidArgument, "messages.{}.content.{}: `tool_use` ids must be unique", index_,
+                   position);
+    }
+    open_ids_.push_back(call.id);
+    const JsonRef input = block["input"];
+    if (!given(input)) {
+      call.arguments = "{}";
+    } else if (const auto object = input.object(); !object.ok()) {
+      return invalid_body(object.error());
+    } else {
+      call.arguments = to_json(*input.value());
+    }
+    return call;
+  }
+
+  std::vector<Message>& out_;
+  size_t index_ = 0;                       // of the message being read
+  size_t caller_ = 0;                      // of the last assistant message
+  std::vector<std::string> open_ids_;      // calls without a result, in their order
+  std::vector<std::string> answered_ids_;  // in this message
+};
+
+}  // namespace
+
+Status parse_messages_input(const JsonRef& body, Conversation& conversation) {
+  if (given(body["system"])) {
+    ASSIGN_OR_RETURN(std::string system, parse_system(body["system"]));
+    Message& message = conversation.messages.emplace_back();
+    message.role = Role::kSystem;
+    message.content = std::move(system);
+  }
+  ASSIGN_OR_RETURN(const auto elements, required_array(body["messages"]));
+  if (elements.empty()) {
+    return Error(Code::kInvalidArgument, "messages: at least one message is required");
+  }
+  MessagesReader reader(conversation.messages);
+  for (size_t i = 0; i < elements.size(); ++i) RETURN_IF_ERROR(reader.read(elements[i], i));
+  return reader.check_answered();
+}
+
+}  // namespace deepinfer

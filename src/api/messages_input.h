@@ -1,0 +1,11 @@
+// "system" and "messages" of a Messages request. Private to the room.
+#pragma once
+
+#include "api/generation.h"
+#include "json/json.h"
+
+namespace deepinfer {
+
+Status parse_messages_input(const JsonRef& body, Conversation& conversation);
+
+}  // namespace deepinfer

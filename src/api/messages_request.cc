@@ -1,0 +1,115 @@
+#include "api/messages_request.h"
+
+#include <algorithm>
+#include <set>
+
+#include "api/fields.h"
+#include "api/messages_input.h"
+#include "api/request_fields.h"
+
+namespace deepinfer {
+namespace {
+
+// A server tool names its kind; "custom" is the explicit default.
+bool is_server_tool(const JsonRef& type) {
+  return given(type) && (type.value()->string() == nullptr || *type.value()->string() != "custom");
+}
+
+Status parse_tools(const JsonRef& field, Conversation& conversation) {
+  if (!given(field)) return {};
+  ASSIGN_OR_RETURN(const auto tools, required_array(field));
+  std::set<std::string> names;
+  for (const JsonRef& tool : tools) {
+    if (const auto object = tool.object(); !object.ok()) return invalid_body(object.error());
+    if (is_server_tool(tool["type"])) continue;
+    ToolDefinition definition;
+    ASSIGN_OR_RETURN(definition.name, required_string(tool["name"]));
+    RETURN_IF_ERROR(check_tool_name(tool["name"], definition.name));
+    ASSIGN_OR_RETURN(definition.description, string_or(tool["description"], ""));
+    if (!given(tool["input_schema"])) {
+      return Error(Code::kInvalidArgument, "{}: missing input_schema", tool.path());
+    }
+    ASSIGN_OR_RETURN(definition.parameters, parse_tool_schema(tool["input_schema"], definition.name));
+    RETURN_IF_ERROR(refuse_strict(tool["strict"]));
+    if (!names.insert(definition.name).second)
+      return Error(Code::kInvalidArgument, "Tool names must be unique.");
+    conversation.tools.push_back(std::move(definition));
+  }
+  return {};
+}
+
+// "any" is a wish when the client asked for thinking too, as with DeepSeek's service; else it is enforced.
+Status parse_choice(const JsonRef& field, Thinking asked, GenerationRequest& request) {
+  if (!given(field)) return {};
+  Conversation& conversation = request.conversation;
+  if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+  ASSIGN_OR_RETURN(const bool serial, boolean_or(field["disable_parallel_tool_use"], false));
+  request.parallel_tool_calls = !serial;
+  ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
+  if (type == "auto") return {};
+  if (type == "none") {
+    conversation.tool_choice = ToolChoice::kNone;
+    return {};
+  }
+  if (type == "any") {
+    const bool enforced = !(conversation.thinking && asked == Thinking::kAsked);
+    if (enforced) conversation.tool_choice = ToolChoice::kRequired;
+    return {};
+  }
+  if (type == "tool") {
+    ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
+    return choose_tool(name, conversation);
+  }
+  return Error(
+      Code::kInvalidArgument,
+      "invalid request body: {}: unknown variant `{}`, expected one of `auto`, `any`, `tool`, `none`",
+      field["type"].path(), type);
+}
+
+Status parse_limits(const JsonRef& body, GenerationRequest& request) {
+  if (given(body["max_tokens"])) {
+    ASSIGN_OR_RETURN(const int64_t value, integer_field(body["max_tokens"]));
+    if (value < 1) return out_of_range("max_tokens", fmt::format("[1, {}]", kMaxTokensBound));
+    request.max_tokens = std::min(value, kMaxTokensBound);
+  }
+  const JsonRef stops = body["stop_sequences"];
+  if (given(stops) && stops.value()->array() == nullptr) {
+    return Error(Code::kInvalidArgument, "invalid request body: {}: found {}, expected a list of strings",
+                 stops.path(), stops.value()->kind_name());
+  }
+  return parse_stop(stops, request);
+}
+
+Status parse_output_config(const JsonRef& field, Conversation& conversation, Thinking& asked) {
+  if (!given(field)) return {};
+  if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+  RETURN_IF_ERROR(parse_effort(field["effort"], conversation, asked));
+  return refuse_response_format(field["format"]);
+}
+
+}  // namespace
+
+Result<GenerationRequest> parse_messages_request(std::string_view text, std::string_view served_model) {
+  ASSIGN_OR_RETURN(const JsonValue json, parse_request_body(text));
+  const JsonRef body(json);
+  GenerationRequest request;
+  Conversation& conversation = request.conversation;
+  RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeekAndClaude, conversation));
+  Thinking asked = Thinking::kDefault;
+  RETURN_IF_ERROR(parse_output_config(body["output_config"], conversation, asked));
+  RETURN_IF_ERROR(parse_thinking(body["thinking"], conversation, asked));
+  RETURN_IF_ERROR(parse_messages_input(body, conversation));
+  RETURN_IF_ERROR(parse_tools(body["tools"], conversation));
+  RETURN_IF_ERROR(parse_choice(body["tool_choice"], asked, request));
+  RETURN_IF_ERROR(settle_tool_choice(asked, conversation));
+  RETURN_IF_ERROR(parse_sampling(body, request));
+  RETURN_IF_ERROR(parse_limits(body, request));
+  ASSIGN_OR_RETURN(request.stream, boolean_or(body["stream"], false));
+  if (given(body["metadata"])) {
+    if (const auto object = body["metadata"].object(); !object.ok()) return invalid_body(object.error());
+    ASSIGN_OR_RETURN(request.user_id, string_or(body["metadata"]["user_id"], ""));
+  }
+  return request;
+}
+
+}  // namespace deepinfer

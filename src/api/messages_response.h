@@ -1,0 +1,20 @@
+// POST /v1/messages: the answer, whole and as a stream (recipe.md 9.2); and count_tokens.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "api/generation.h"
+
+namespace deepinfer {
+
+std::unique_ptr<AnswerWriter> make_messages_writer(AnswerIdentity identity, const GenerationRequest& request);
+
+// {"input_tokens": n}
+std::string token_count_to_json(int64_t input_tokens);
+
+// The error object of Messages with the fields of the OpenAI one in it:
+// {"type":"error","error":{"type","message","param","code"},"request_id"}.
+std::string to_messages_json(const ApiError& error, std::string_view request_id);
+
+}  // namespace deepinfer

@@ -1,0 +1,271 @@
+#include "api/request_fields.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "api/fields.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr size_t kMaxStopSequences = 16;
+constexpr size_t kMaxNameBytes = 128;
+
+struct ModelAlias {
+  std::string_view name;
+  bool thinking;  // the default
+};
+// Names under which DeepSeek's service offers this model (recipe.md 6).
+constexpr ModelAlias kAliases[] = {
+    {"DeepSeek-V4.1-Flash", true},          {"deepseek-flash", true}, {"deepseek-v4-flash", true},
+    {"deepseek-v4-flash-vision-exp", true}, {"deepseek-chat", false}, {"deepseek-reasoner", true},
+};
+
+struct EffortName {
+  std::string_view name;
+  std::optional<ReasoningEffort> effort;  // none: thinking off
+};
+constexpr EffortName kEfforts[] = {
+    {"none", std::nullopt},           {"minimal", ReasoningEffort::kLow},
+    {"low", ReasoningEffort::kLow},   {"medium", ReasoningEffort::kHigh},
+    {"high", ReasoningEffort::kHigh}, {"xhigh", ReasoningEffort::kXhigh},
+    {"ultra", ReasoningEffort::kMax}, {"max", ReasoningEffort::kMax},
+};
+
+Status add_stop(const JsonRef& field, GenerationRequest& request) {
+  ASSIGN_OR_RETURN(std::string stop, required_string(field));
+  if (stop.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "Invalid '{}': empty string. Expected a string with minimum length 1, but got an empty "
+                 "string instead.",
+                 field.path());
+  }
+  request.stop_sequences.push_back(std::move(stop));
+  return {};
+}
+
+Status parse_penalty(const JsonRef& field, double& out) {
+  ASSIGN_OR_RETURN(out, number_or(field, 0.0));
+  if (!(out >= -2 && out <= 2)) return out_of_range(field.path(), "[-2, 2]");
+  return {};
+}
+
+// {"id": bias}, the ids as decimal strings.
+Status parse_logit_bias(const JsonRef& field, SamplingParams& sampling) {
+  if (!given(field)) return {};
+  const auto object = field.object();
+  if (!object.ok()) return invalid_body(object.error());
+  for (const JsonMember& member : **object) {
+    int32_t id = 0;
+    const char* end = member.key.data() + member.key.size();
+    const auto [stop, error] = std::from_chars(member.key.data(), end, id);
+    const std::optional<double> bias = member.value.number();
+    if (error != std::errc() || stop != end || id < 0 || !bias || !(*bias >= -100 && *bias <= 100)) {
+      return Error(Code::kInvalidArgument,
+                   "invalid request body: {}: found a key or value of another kind, expected token ids with "
+                   "numbers in [-100, 100]",
+                   field.path());
+    }
+    sampling.logit_bias.emplace_back(id, static_cast<float>(*bias));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<JsonValue> parse_request_body(std::string_view text) {
+  Result<JsonValue> json = parse_json(text);
+  if (!json.ok()) return Error(Code::kInvalidArgument, "invalid JSON request: {}", json.error().message());
+  if (json->object() == nullptr) {
+    return Error(Code::kInvalidArgument, "invalid request body: found {}, expected object",
+                 json->kind_name());
+  }
+  return json;
+}
+
+Status parse_model(const JsonRef& field, std::string_view served_model, ModelNames names,
+                   Conversation& conversation) {
+  ASSIGN_OR_RETURN(const std::string name, required_string(field));
+  if (name == served_model) return {};
+  if (names == ModelNames::kDeepSeekAndClaude && name.starts_with("claude-")) return {};
+  for (const ModelAlias& alias : kAliases) {
+    if (alias.name != name) continue;
+    conversation.thinking = alias.thinking;
+    return {};
+  }
+  return Error(Code::kNotFound, "The model `{}` does not exist here; this server serves `{}`.", name,
+               served_model);
+}
+
+Status parse_effort(const JsonRef& field, Conversation& conversation, Thinking& asked) {
+  if (!given(field)) return {};
+  ASSIGN_OR_RETURN(const std::string name, required_string(field));
+  for (const EffortName& known : kEfforts) {
+    if (known.name != name) continue;
+    conversation.thinking = known.effort.has_value();
+    conversation.reasoning_effort = known.effort.value_or(ReasoningEffort::kHigh);
+    asked = Thinking::kAsked;
+    return {};
+  }
+  return Error(
+      Code::kInvalidArgument,
+      "invalid request body: {}: unknown variant `{}`, expected one of `none`, `minimal`, `low`, `medium`, "
+      "`high`, `xhigh`, `ultra`, `max`",
+      field.path(), name);
+}
+
+// The budget is read and not yet enforced.
+Status parse_thinking(const JsonRef& field, Conversation& conversation, Thinking& asked) {
+  if (!given(field)) return {};
+  if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+  ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
+  if (type != "enabled" && type != "adaptive" && type != "disabled") {
+    return Error(
+        Code::kInvalidArgument,
+        "invalid request body: {}: unknown variant `{}`, expected one of `adaptive`, `enabled`, `disabled`",
+        field["type"].path(), type);
+  }
+  if (given(field["budget_tokens"])) {
+    ASSIGN_OR_RETURN(const int64_t budget, integer_field(field["budget_tokens"]));
+    if (budget < 0) return out_of_range(field["budget_tokens"].path(), "[0, 2^63)");
+  }
+  conversation.thinking = type != "disabled";
+  asked = Thinking::kAsked;
+  return {};
+}
+
+Error out_of_range(std::string_view name, std::string_view range) {
+  return Error(Code::kInvalidArgument, "Invalid {} value, the valid range of {} is {}", name, name, range);
+}
+
+Result<int64_t> integer_field(const JsonRef& field) {
+  const Result<int64_t> value = field.int64();
+  if (!value.ok()) return invalid_body(value.error());
+  return value;
+}
+
+Status parse_sampling(const JsonRef& body, GenerationRequest& request) {
+  SamplingParams& sampling = request.sampling;
+  ASSIGN_OR_RETURN(sampling.temperature, number_or(body["temperature"], 1.0));
+  if (!(sampling.temperature >= 0 && sampling.temperature <= 2)) return out_of_range("temperature", "[0, 2]");
+  ASSIGN_OR_RETURN(sampling.top_p, number_or(body["top_p"], 1.0));
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return out_of_range("top_p", "(0, 1.0]");
+  ASSIGN_OR_RETURN(sampling.min_p, number_or(body["min_p"], 0.0));
+  if (!(sampling.min_p >= 0 && sampling.min_p <= 1)) return out_of_range("min_p", "[0, 1]");
+  if (given(body["top_k"])) {
+    ASSIGN_OR_RETURN(sampling.top_k, integer_field(body["top_k"]));
+    if (sampling.top_k == -1) sampling.top_k = 0;  // "off" in other servers
+    if (sampling.top_k < 0) return out_of_range("top_k", "[0, 2^63)");
+  }
+  if (given(body["seed"])) {
+    ASSIGN_OR_RETURN(const int64_t seed, integer_field(body["seed"]));
+    if (seed < 0) return out_of_range("seed", "[0, 2^63)");
+    request.seed = static_cast<uint64_t>(seed);
+  }
+  RETURN_IF_ERROR(parse_penalty(body["frequency_penalty"], sampling.frequency_penalty));
+  RETURN_IF_ERROR(parse_penalty(body["presence_penalty"], sampling.presence_penalty));
+  return parse_logit_bias(body["logit_bias"], sampling);
+}
+
+Status parse_max_tokens(const JsonRef& field, std::string_view name, GenerationRequest& request) {
+  if (!given(field) || request.max_tokens) return {};
+  ASSIGN_OR_RETURN(const int64_t value, integer_field(field));
+  if (value < 1 || value > kMaxTokensBound)
+    return out_of_range(name, fmt::format("[1, {}]", kMaxTokensBound));
+  request.max_tokens = value;
+  return {};
+}
+
+Status parse_stop(const JsonRef& field, GenerationRequest& request) {
+  if (!given(field)) return {};
+  if (field.value()->array() == nullptr) return add_stop(field, request);
+  ASSIGN_OR_RETURN(const auto stops, required_array(field));
+  if (stops.size() > kMaxStopSequences) {
+    return Error(Code::kInvalidArgument, "Stop string array too long: {}", stops.size());
+  }
+  for (const JsonRef& stop : stops) RETURN_IF_ERROR(add_stop(stop, request));
+  return {};
+}
+
+Status check_tool_name(const JsonRef& field, std::string_view name) {
+  if (name.empty()) {
+    return Error(Code::kInvalidArgument,
+                 "Invalid '{}': empty string. Expected a string with minimum length 1, but got an empty "
+                 "string instead.",
+                 field.path());
+  }
+  if (name.size() > kMaxNameBytes) {
+    return Error(Code::kInvalidArgument,
+                 "Invalid '{}': string too long. Expected a string with maximum length {}, but got a string "
+                 "with length {} instead.",
+                 field.path(), kMaxNameBytes, name.size());
+  }
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+  if (plain) return {};
+  return Error(Code::kInvalidArgument,
+               "Invalid '{}': string does not match pattern. Expected a string that matches the pattern "
+               "'^[a-zA-Z0-9_-]+$'.",
+               field.path());
+}
+
+// Whether it is a valid schema matters once it is enforced.
+Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool) {
+  if (!given(field)) return JsonValue(JsonValue::Object{});
+  if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+  const JsonRef type = field["type"];
+  if (type.present() && type.value()->string() != nullptr && *type.value()->string() == "object") {
+    return *field.value();
+  }
+  return Error(
+      Code::kInvalidArgument,
+      "Invalid schema for function '{}': schema must be a JSON Schema of 'type: \"object\"', got 'type: {}'.",
+      tool, type.present() ? to_json(*type.value()) : "null");
+}
+
+Status refuse_strict(const JsonRef& field) {
+  ASSIGN_OR_RETURN(const bool strict, boolean_or(field, false));
+  if (strict) return unsupported(field.path(), "strict schemas come with structured output");
+  return {};
+}
+
+Status choose_tool(std::string_view name, Conversation& conversation) {
+  if (conversation.tools.empty()) return {};
+  std::erase_if(conversation.tools, [&name](const ToolDefinition& tool) { return tool.name != name; });
+  if (conversation.tools.empty()) {
+    return Error(
+        Code::kInvalidArgument,
+        "Invalid value for 'tool_call': no function named '{}' was specified in the 'tools' parameter.",
+        name);
+  }
+  conversation.tool_choice = ToolChoice::kRequired;
+  return {};
+}
+
+Status settle_tool_choice(Thinking asked, Conversation& conversation) {
+  const bool forced = conversation.tool_choice == ToolChoice::kRequired && conversation.tools_active();
+  if (!forced || !conversation.thinking) return {};
+  if (asked == Thinking::kAsked) {
+    return Error(Code::kInvalidArgument, "Thinking mode does not support this tool_choice");
+  }
+  conversation.thinking = false;
+  return {};
+}
+
+Status refuse_response_format(const JsonRef& field) {
+  if (!given(field)) return {};
+  if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+  ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
+  if (type == "text") return {};
+  if (type == "json_object" || type == "json_schema" || type == "regex") {
+    return unsupported(field.path(), fmt::format("`{}` comes with structured output", type));
+  }
+  return Error(
+      Code::kInvalidArgument,
+      "invalid request body: {}: unknown variant `{}`, expected one of `text`, `json_object`, `json_schema`, "
+      "`regex`",
+      field["type"].path(), type);
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,61 @@
+// Request fields that several protocols have. Private to the room. Each reader leaves what is absent or null
+// alone and names the JSON path of a fault.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "api/generation.h"
+#include "json/json.h"
+
+namespace deepinfer {
+
+inline constexpr int64_t kMaxTokensBound = 393216;
+
+// The body as an object: kInvalidArgument "invalid JSON request: ..." or "invalid request body: ...".
+Result<JsonValue> parse_request_body(std::string_view text);
+
+// Which names a path takes beside the served model's own.
+enum class ModelNames { kDeepSeek, kDeepSeekAndClaude };
+// Sets the default of the thinking switch. kNotFound: a model that is not served.
+Status parse_model(const JsonRef& field, std::string_view served_model, ModelNames names,
+                   Conversation& conversation);
+
+// Whether the client itself asked for thinking. A forced tool choice then is an error; without it, it turns
+// thinking off.
+enum class Thinking { kDefault, kAsked };
+
+// An effort by name, or a number from 1 to 100; "none" turns thinking off.
+Status parse_effort(const JsonRef& field, Conversation& conversation, Thinking& asked);
+// {"type": "enabled" | "adaptive" | "disabled", "budget_tokens": n}; wins over an effort.
+Status parse_thinking(const JsonRef& field, Conversation& conversation, Thinking& asked);
+
+Error out_of_range(std::string_view name, std::string_view range);
+Result<int64_t> integer_field(const JsonRef& field);
+
+// temperature, top_p, top_k, min_p, seed, penalties, logit_bias.
+Status parse_sampling(const JsonRef& body, GenerationRequest& request);
+Status parse_max_tokens(const JsonRef& field, std::string_view name, GenerationRequest& request);
+// A string or at most 16 strings, none of them empty.
+Status parse_stop(const JsonRef& field, GenerationRequest& request);
+
+// ---- Tools ----
+
+Status check_tool_name(const JsonRef& field, std::string_view name);
+// The schema as received; absent means no parameters.
+Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool);
+// `strict` true is refused until schemas are enforced.
+Status refuse_strict(const JsonRef& field);
+// Keeps that tool only and forces it.
+Status choose_tool(std::string_view name, Conversation& conversation);
+// Tools and choice together. `asked` tells whether thinking gives way to a forced choice.
+Status settle_tool_choice(Thinking asked, Conversation& conversation);
+
+// ---- Formats ----
+
+// `field` is an object with a type; only "text" is done.
+Status refuse_response_format(const JsonRef& field);
+
+}  // namespace deepinfer

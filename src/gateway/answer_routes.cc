@@ -1,0 +1,32 @@
+// Routes that generate: a body becomes a job.
+#include "api/chat_request.h"
+#include "api/chat_response.h"
+#include "api/messages_request.h"
+#include "api/messages_response.h"
+#include "gateway/routes.h"
+
+namespace deepinfer {
+
+void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
+  Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
+  if (!request.ok()) return core.refuse(exchange, request.error());
+  auto writer = make_chat_writer(core.new_identity("chatcmpl-"), *request);
+  core.run(exchange, {Protocol::kChat, std::move(*request), std::move(writer)});
+}
+
+void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
+  Result<GenerationRequest> request = parse_messages_request(exchange->request().body, core.model());
+  if (!request.ok()) return core.refuse(exchange, request.error());
+  auto writer = make_messages_writer(core.new_identity("msg_"), *request);
+  core.run(exchange, {Protocol::kMessages, std::move(*request), std::move(writer)});
+}
+
+void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
+  const Result<GenerationRequest> request = parse_messages_request(exchange->request().body, core.model());
+  if (!request.ok()) return core.refuse(exchange, request.error());
+  const auto prompts = prepare_prompts(*request, core.tokenizer());
+  if (!prompts.ok()) return core.refuse(exchange, prompts.error());
+  core.respond_json(exchange, token_count_to_json(std::ssize(prompts->front().ids)));
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,327 @@
+#include "gateway/answer_session.h"
+
+#include "api/error.h"
+#include "base/log.h"
+
+namespace deepinfer {
+namespace {
+
+OutputOptions output_options(const GenerationRequest& request, OutputStage stage) {
+  OutputOptions options;
+  options.start = stage;
+  options.parse_tool_calls = request.raw_prompts.empty() && request.conversation.tools_active();
+  options.single_tool_call = !request.parallel_tool_calls;
+  options.stop_sequences = request.stop_sequences;
+  return options;
+}
+
+EngineRequest engine_request(const AnswerService& service, const GenerationRequest& request,
+                             PreparedPrompt prompt, int64_t max_tokens) {
+  EngineRequest out;
+  out.prompt_ids = std::move(prompt.ids);
+  out.max_tokens = max_tokens;
+  out.stop_ids = service.stop_ids;
+  out.sampling = request.sampling;
+  out.sampling.seed = request.seed ? *request.seed : service.parts.random();
+  out.n = request.n;
+  out.top_logprobs = request.top_logprobs;
+  out.cache_salt = request.user_id;
+  return out;
+}
+
+}  // namespace
+
+// One of the answers, with what it takes to read it.
+struct AnswerSession::Answer {
+  Answer(AnswerSession& session, int32_t index, OutputOptions options)
+      : index(index),
+        decoder(session.service_.parts.tokenizer),
+        parser(std::move(options)),
+        sink([this, &session](const OutputEvent& event) { session.on_output(*this, event); }) {}
+
+  const int32_t index;
+  uint64_t engine_id = 0;
+  bool over = false;
+  IncrementalDecoder decoder;
+  OutputParser parser;
+  const OutputSink sink;
+  TokenAttribution attribution;
+};
+
+AnswerSession::Started AnswerSession::start(const AnswerService& service,
+                                            std::shared_ptr<HttpExchange> exchange, AnswerJob job) {
+  auto session = std::make_shared<AnswerSession>(service, std::move(exchange), std::move(job));
+  Result<std::vector<PreparedPrompt>> prompts =
+      prepare_prompts(session->job_.request, service.parts.tokenizer);
+  std::optional<ApiError> refusal;
+  if (!prompts.ok()) {
+    refusal = to_api_error(prompts.error());
+  } else {
+    refusal = session->submit(std::move(*prompts));
+  }
+  if (refusal) {
+    session->cancel_running();
+    session->leave(Outcome::kRefused);
+    return {nullptr, std::move(*refusal)};
+  }
+  session->open_answer();
+  return {std::move(session), {}};
+}
+
+AnswerSession::AnswerSession(const AnswerService& service, std::shared_ptr<HttpExchange> exchange,
+                             AnswerJob job)
+    : service_(service), job_(std::move(job)), exchange_(std::move(exchange)) {
+  times_.arrived = service_.parts.clock.now();
+  if (job_.request.raw_prompts.empty() && job_.request.conversation.thinking) usage_.reasoning_tokens = 0;
+}
+
+std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompts) {
+  const int64_t context = service_.parts.tokens.max_context_tokens();
+  std::vector<int64_t> limits;
+  for (const PreparedPrompt& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.ids.size());
+    const Result<int64_t> limit = resolve_max_tokens(job_.request, length, context);
+    if (!limit.ok()) return context_length_error(limit.error().message());
+    limits.push_back(*limit);
+    usage_.prompt_tokens += length;
+    for (int32_t i = 0; i < job_.request.n; ++i) {
+      answers_.push_back(std::make_unique<Answer>(*this, static_cast<int32_t>(answers_.size()),
+                                                  output_options(job_.request, prompt.stage)));
+    }
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const size_t first_answer = i * static_cast<size_t>(job_.request.n);
+    const Result<uint64_t> id =
+        service_.parts.tokens.submit(engine_request(service_, job_.request, std::move(prompts[i]), limits[i]),
+                                     [self = shared_from_this(), first_answer](const EngineEvent& event) {
+                                       self->on_engine_event(first_answer, event);
+                                     });
+    if (!id.ok()) return to_api_error(id.error());
+    for (int32_t k = 0; k < job_.request.n; ++k) {
+      answers_[first_answer + static_cast<size_t>(k)]->engine_id = *id + static_cast<uint64_t>(k);
+    }
+  }
+  return std::nullopt;
+}
+
+void AnswerSession::open_answer() {
+  exchange_->on_closed([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self) return;
+    self->cancel_running();
+    self->leave(Outcome::kClientGone);
+  });
+  job_.writer->start(usage_, pending_);
+  if (job_.writer->is_stream()) begin_body();
+  last_sent_ = service_.parts.clock.now();
+  keep_alive();
+}
+
+// Status and headers; pending_ is the first piece.
+void AnswerSession::begin_body() {
+  HttpResponse head;
+  if (job_.writer->is_stream()) head.content_type = "text/event-stream; charset=utf-8";
+  head.headers = {{"Cache-Control", "no-cache"}};
+  head.body = std::exchange(pending_, {});
+  body_begun_ = true;
+  exchange_->begin_stream(std::move(head));
+}
+
+// Looks from time to time whether anything was said, and says that we live where not.
+void AnswerSession::keep_alive() {
+  exchange_->after(service_.keep_alive_interval, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->over_) return;
+    if (self->service_.parts.clock.now() - self->last_sent_ >= self->service_.keep_alive_interval) {
+      self->pending_ += self->job_.writer->keep_alive();
+      self->body_begun_ ? self->send_pending() : self->begin_body();
+      self->last_sent_ = self->service_.parts.clock.now();
+    }
+    self->keep_alive();
+  });
+}
+
+void AnswerSession::on_engine_event(size_t first_answer, const EngineEvent& event) {
+  std::shared_ptr<HttpExchange> wake;
+  {
+    const std::lock_guard lock(mu_);
+    if (!exchange_) return;
+    inbox_.push_back({first_answer, event});
+    if (!drain_posted_) wake = exchange_;
+    drain_posted_ = true;
+  }
+  if (wake) wake->post([self = shared_from_this()] { self->drain(); });
+}
+
+// All that the engine has handed over leaves in one write, unless the peer is slow: then the rest waits as
+// ids.
+void AnswerSession::drain() {
+  while (!over_) {
+    if (next_ == batch_.size()) {
+      batch_.clear();
+      next_ = 0;
+      const std::lock_guard lock(mu_);
+      batch_.swap(inbox_);
+      drain_posted_ = false;
+      if (batch_.empty()) break;
+    }
+    while (next_ < batch_.size() && !over_ && !is_peer_slow()) take_event(batch_[next_++]);
+    if (is_peer_slow()) break;
+  }
+  if (over_) return;
+  send_pending();
+  if (is_peer_slow()) pause();
+}
+
+bool AnswerSession::is_peer_slow() const {
+  return !over_ && body_begun_ && exchange_->unsent_bytes() + pending_.size() > service_.max_unsent_bytes;
+}
+
+void AnswerSession::pause() {
+  if (paused_) return;
+  paused_ = true;
+  for (const auto& answer : answers_) {
+    if (!answer->over) service_.parts.tokens.pause(answer->engine_id);
+  }
+  exchange_->on_drained([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || self->over_) return;
+    self->paused_ = false;
+    for (const auto& answer : self->answers_) {
+      if (!answer->over) self->service_.parts.tokens.resume(answer->engine_id);
+    }
+    self->drain();
+  });
+}
+
+void AnswerSession::take_event(const Event& event) {
+  Answer& answer = *answers_[event.first_answer + static_cast<size_t>(event.event.answer_index)];
+  if (answer.over) return;
+  event.event.kind == EngineEvent::Kind::kToken ? take_token(answer, event.event)
+                                                : take_end(answer, event.event);
+}
+
+void AnswerSession::take_token(Answer& answer, const EngineEvent& event) {
+  service_.metrics->on_token(times_, service_.parts.clock.now());
+  ++usage_.completion_tokens;
+  const std::string text = answer.decoder.push(event.token_id);
+  if (event.logprobs) {
+    const auto scored = [this](const Logprob& entry) {
+      return ScoredToken::Entry{std::string(service_.parts.tokenizer.token_bytes(entry.token_id)),
+                                entry.logprob};
+    };
+    ScoredToken token;
+    token.id = event.token_id;
+    token.chosen = scored(event.logprobs->chosen);
+    for (const Logprob& entry : event.logprobs->top) token.top.push_back(scored(entry));
+    answer.attribution.push(std::move(token), text);
+  }
+  answer.parser.push(text, answer.sink);
+  if (usage_.reasoning_tokens && answer.parser.in_reasoning()) ++*usage_.reasoning_tokens;
+  if (!answer.parser.done()) return;
+  // A stop sequence, or the end of a call block: what the model would add is not read.
+  service_.parts.tokens.cancel(answer.engine_id);
+  finish(answer, OutputEnd::kStop, false);
+}
+
+void AnswerSession::take_end(Answer& answer, const EngineEvent& event) {
+  if (event.answer_index == 0) usage_.cached_tokens += event.cached_tokens;
+  switch (event.finish_reason) {
+    case FinishReason::kStop:
+      return finish(answer, OutputEnd::kStop, false);
+    case FinishReason::kLength:
+      return finish(answer, OutputEnd::kLength, false);
+    case FinishReason::kCancelled:
+      return finish(answer, OutputEnd::kLength, true);
+    case FinishReason::kError:
+      log::error("a request failed: {}", event.error ? event.error->message() : "the engine gave no reason");
+      return fail(to_api_error(event.error.value_or(Error(Code::kInternal, "the engine gave no reason"))));
+  }
+}
+
+void AnswerSession::on_output(Answer& answer, const OutputEvent& event) {
+  const bool is_text =
+      event.kind == OutputEvent::Kind::kReasoning || event.kind == OutputEvent::Kind::kContent;
+  const bool scored = job_.request.top_logprobs && is_text;
+  job_.writer->add(answer.index, event,
+                   scored ? answer.attribution.take(event.text) : std::vector<ScoredToken>(), pending_);
+}
+
+void AnswerSession::finish(Answer& answer, OutputEnd end, bool interrupted) {
+  if (interrupted && !job_.writer->tells_interruption()) {
+    return fail(
+        to_api_error(Error(Code::kUnavailable, "The server ended this answer before it was complete.")));
+  }
+  answer.parser.push(answer.decoder.flush(), answer.sink);
+  answer.parser.finish(end, answer.sink);
+  answer.over = true;
+  AnswerEnding ending;
+  ending.end = end == OutputEnd::kLength ? AnswerEnd::kLength : AnswerEnd::kStop;
+  if (const auto stop = answer.parser.matched_stop_sequence()) {
+    ending = {AnswerEnd::kStopSequence, *stop};
+  } else if (ending.end == AnswerEnd::kStop && answer.parser.num_tool_calls() > 0) {
+    ending.end = AnswerEnd::kToolCalls;
+  }
+  if (interrupted) ending.end = AnswerEnd::kInterrupted;
+  bool last = true;
+  for (const auto& other : answers_) last = last && other->over;
+  job_.writer->end(answer.index, ending, last ? &usage_ : nullptr, pending_);
+  if (!last) return;
+  complete(200);
+  leave(interrupted ? Outcome::kInterrupted : Outcome::kDone);
+}
+
+void AnswerSession::fail(const ApiError& error) {
+  cancel_running();
+  job_.writer->fail(error, pending_);
+  complete(error.http_status);
+  leave(Outcome::kFailed);
+}
+
+// The last bytes; the status counts only where none has been sent.
+void AnswerSession::complete(int status) {
+  if (body_begun_) {
+    send_pending();
+    return exchange_->end();
+  }
+  HttpResponse response;
+  response.status = status;
+  response.body = std::exchange(pending_, {});
+  exchange_->respond(std::move(response));
+}
+
+void AnswerSession::cancel_running() {
+  for (const auto& answer : answers_) {
+    if (!answer->over && answer->engine_id != 0) service_.parts.tokens.cancel(answer->engine_id);
+  }
+}
+
+void AnswerSession::send_pending() {
+  if (over_ || pending_.empty() || !body_begun_) return;
+  exchange_->write(std::exchange(pending_, {}));
+  last_sent_ = service_.parts.clock.now();
+}
+
+void AnswerSession::interrupt() {
+  std::shared_ptr<HttpExchange> exchange;
+  {
+    const std::lock_guard lock(mu_);
+    exchange = exchange_;
+  }
+  if (!exchange) return;
+  exchange->post([self = shared_from_this()] {
+    if (!self->over_) self->cancel_running();
+  });
+}
+
+void AnswerSession::leave(Outcome outcome) {
+  if (over_) return;
+  over_ = true;
+  service_.metrics->on_end(job_.protocol, outcome, usage_, times_, service_.parts.clock.now());
+  std::shared_ptr<HttpExchange> let_go;
+  const std::lock_guard lock(mu_);
+  let_go.swap(exchange_);
+  inbox_.clear();
+}
+
+}  // namespace deepinfer

@@ -1,0 +1,100 @@
+// One request from its tokens to the last byte of its answer, in any protocol. Private to the room.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "api/generation.h"
+#include "gateway/gateway.h"
+#include "gateway/metrics.h"
+#include "gateway/prompt.h"
+#include "gateway/token_attribution.h"
+
+namespace deepinfer {
+
+// What sessions share. Outlives them.
+struct AnswerService {
+  GatewayParts parts;
+  std::string served_model_name;
+  std::string system_fingerprint;
+  std::vector<TokenId> stop_ids;
+  std::chrono::milliseconds keep_alive_interval;
+  size_t max_unsent_bytes;
+  ServiceMetrics* metrics;
+};
+
+// What a route hands over.
+struct AnswerJob {
+  Protocol protocol = Protocol::kChat;
+  GenerationRequest request;
+  std::unique_ptr<AnswerWriter> writer;
+};
+
+// Lives on the strand of its exchange, except for on_engine_event(). Kept alive by the engine until its last
+// event.
+class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
+ public:
+  struct Started {
+    std::shared_ptr<AnswerSession> session;  // null: refused, and nothing has been sent
+    ApiError refusal;
+  };
+  static Started start(const AnswerService& service, std::shared_ptr<HttpExchange> exchange, AnswerJob job);
+
+  // The server, or a client by another request, wants the answer to end where it is. Callable from any
+  // thread.
+  void interrupt();
+
+  AnswerSession(const AnswerService& service, std::shared_ptr<HttpExchange> exchange, AnswerJob job);
+
+ private:
+  struct Answer;
+  // An event of the engine and the prompt that it belongs to.
+  struct Event {
+    size_t first_answer = 0;
+    EngineEvent event;
+  };
+
+  std::optional<ApiError> submit(std::vector<PreparedPrompt> prompts);
+  // Called on the engine thread: stores the event and wakes the strand, nothing else.
+  void on_engine_event(size_t first_answer, const EngineEvent& event);
+  void open_answer();
+  void begin_body();
+  void drain();
+  bool is_peer_slow() const;
+  void pause();
+  void take_event(const Event& event);
+  void take_token(Answer& answer, const EngineEvent& event);
+  void take_end(Answer& answer, const EngineEvent& event);
+  void on_output(Answer& answer, const OutputEvent& event);
+  void finish(Answer& answer, OutputEnd end, bool interrupted);
+  void fail(const ApiError& error);
+  void complete(int status);
+  void cancel_running();
+  void send_pending();
+  void keep_alive();
+  void leave(Outcome outcome);  // the answer is over: lets go of the connection
+
+  const AnswerService& service_;
+  const AnswerJob job_;
+  std::vector<std::unique_ptr<Answer>> answers_;
+  Usage usage_;
+  std::string pending_;  // what this drain has to say
+  bool body_begun_ = false;
+  bool over_ = false;
+  bool paused_ = false;
+  Clock::time_point last_sent_;
+  RequestTimes times_;
+
+  std::vector<Event> batch_;  // being drained, from next_
+  size_t next_ = 0;
+
+  std::mutex mu_;
+  std::shared_ptr<HttpExchange> exchange_;  // written under mu_ on the strand; null when the answer is over
+  std::vector<Event> inbox_;                // guarded by mu_
+  bool drain_posted_ = false;               // guarded by mu_
+};
+
+}  // namespace deepinfer

@@ -1,0 +1,96 @@
+#include "gateway/core.h"
+
+#include "api/messages_response.h"
+
+namespace deepinfer {
+
+GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids)
+    : options_(std::move(options)),
+      service_{.parts = std::move(parts),
+               .served_model_name = options_.served_model_name,
+               .system_fingerprint = options_.system_fingerprint,
+               .stop_ids = std::move(stop_ids),
+               .keep_alive_interval = options_.keep_alive_interval,
+               .max_unsent_bytes = options_.max_unsent_bytes,
+               .metrics = &metrics_},
+      started_at_(now_s()) {}
+
+int64_t GatewayCore::now_s() const {
+  const auto now = service_.parts.clock.wall_now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+void GatewayCore::respond_json(const ExchangePtr& exchange, std::string body, int status) const {
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  exchange->respond(std::move(response));
+}
+
+void GatewayCore::refuse(const ExchangePtr& exchange, const ApiError& error) const {
+  const bool messages = is_messages_path(exchange->request().path);
+  respond_json(exchange, messages ? to_messages_json(error, exchange->id()) : to_json(error),
+               error.http_status);
+}
+
+std::string GatewayCore::new_id(std::string_view prefix) const {
+  const auto& random = service_.parts.random;
+  return fmt::format("{}{:016x}{:016x}", prefix, random(), random());
+}
+
+AnswerIdentity GatewayCore::new_identity(std::string_view id_prefix) const {
+  AnswerIdentity identity;
+  identity.id = new_id(id_prefix);
+  identity.created = now_s();
+  identity.model = service_.served_model_name;
+  identity.system_fingerprint = service_.system_fingerprint;
+  identity.call_id_key = service_.parts.random();
+  return identity;
+}
+
+std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, AnswerJob job) {
+  if (stopping_) {
+    refuse(exchange, Error(Code::kUnavailable, "The server is stopping."));
+    return nullptr;
+  }
+  AnswerSession::Started started = AnswerSession::start(service_, exchange, std::move(job));
+  if (!started.session) {
+    refuse(exchange, started.refusal);
+    return nullptr;
+  }
+  const std::lock_guard lock(mu_);
+  if (sessions_.size() >= sweep_at_) {
+    std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
+    sweep_at_ = std::max<size_t>(64, 2 * sessions_.size());
+  }
+  sessions_.push_back(started.session);
+  if (stopping_) started.session->interrupt();  // it came while stop() ran
+  return started.session;
+}
+
+void GatewayCore::stop() {
+  stopping_ = true;
+  const std::lock_guard lock(mu_);
+  for (const auto& weak : sessions_) {
+    if (const auto session = weak.lock()) session->interrupt();
+  }
+}
+
+std::string_view plain_path(std::string_view path) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view prefix : {"/v1/", "/beta/", "/anthropic/"}) {
+      if (!path.starts_with(prefix)) continue;
+      path.remove_prefix(prefix.size() - 1);
+      again = true;
+    }
+  }
+  return path;
+}
+
+bool is_messages_path(std::string_view path) {
+  const std::string_view plain = plain_path(path);
+  return plain == "/messages" || plain.starts_with("/messages/") || path.starts_with("/anthropic/");
+}
+
+}  // namespace deepinfer

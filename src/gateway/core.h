@@ -1,0 +1,70 @@
+// What every route works with: the service, ways to answer, and the answers that run. Private to the room.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/error.h"
+#include "gateway/answer_session.h"
+#include "gateway/gateway.h"
+#include "gateway/metrics.h"
+
+namespace deepinfer {
+
+using ExchangePtr = std::shared_ptr<HttpExchange>;
+
+// Thread-safe.
+class GatewayCore {
+ public:
+  GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids);
+
+  const GatewayOptions& options() const { return options_; }
+  const AnswerService& service() const { return service_; }
+  const std::string& model() const { return service_.served_model_name; }
+  TokenSource& tokens() const { return service_.parts.tokens; }
+  const Tokenizer& tokenizer() const { return service_.parts.tokenizer; }
+  const ServiceMetrics& metrics() const { return metrics_; }
+  int64_t started_at() const { return started_at_; }  // seconds since 1970
+  int64_t now_s() const;
+
+  // ---- Answers to a request ----
+  void respond_json(const ExchangePtr& exchange, std::string body, int status = 200) const;
+  // In the error shape of the path's protocol.
+  void refuse(const ExchangePtr& exchange, const ApiError& error) const;
+  void refuse(const ExchangePtr& exchange, const Error& error) const {
+    refuse(exchange, to_api_error(error));
+  }
+
+  // An id of a prefix and 32 hexadecimal digits.
+  std::string new_id(std::string_view prefix) const;
+  AnswerIdentity new_identity(std::string_view id_prefix) const;
+  // Runs the request and answers it, or refuses it. The session, or null.
+  std::shared_ptr<AnswerSession> run(const ExchangePtr& exchange, AnswerJob job);
+
+  // ---- Stopping ----
+  bool stopping() const { return stopping_; }
+  // Ends running answers where they are and refuses new ones.
+  void stop();
+
+ private:
+  const GatewayOptions options_;
+  ServiceMetrics metrics_;
+  const AnswerService service_;
+  const int64_t started_at_;
+  std::atomic<bool> stopping_{
+      false};  // set before stop() takes mu_, read under mu_ after a session is listed
+  std::mutex mu_;
+  std::vector<std::weak_ptr<AnswerSession>>
+      sessions_;          // guarded by mu_; those that are gone are swept now and then
+  size_t sweep_at_ = 64;  // guarded by mu_
+};
+
+// The path without the prefixes of other services: /v1, /beta, /anthropic.
+std::string_view plain_path(std::string_view path);
+bool is_messages_path(std::string_view path);
+
+}  // namespace deepinfer

@@ -1,0 +1,102 @@
+#include "gateway/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+
+namespace deepinfer {
+namespace {
+
+constexpr std::array<const char*, kNumProtocols> kProtocolNames = {"chat_completions", "responses",
+                                                                   "messages", "completions"};
+constexpr std::array<const char*, kNumOutcomes> kOutcomeNames = {"done", "refused", "failed", "interrupted",
+                                                                 "client_gone"};
+
+double seconds(Clock::time_point::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+prometheus::Counter& counter(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add({});
+}
+prometheus::Gauge& gauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add({});
+}
+// Buckets of 1, 2.5, 5 a decade from `first`.
+prometheus::Histogram& histogram(prometheus::Registry& registry, const char* name, const char* help,
+                                 double first, int decades) {
+  prometheus::Histogram::BucketBoundaries bounds;
+  for (int i = 0; i < decades; ++i, first *= 10) {
+    for (const double step : {1.0, 2.5, 5.0}) bounds.push_back(first * step);
+  }
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add({}, bounds);
+}
+
+}  // namespace
+
+struct ServiceMetrics::Families {
+  prometheus::Registry registry;
+  std::array<std::array<prometheus::Counter*, kNumOutcomes>, kNumProtocols> requests;
+  prometheus::Counter& prompt_tokens =
+      counter(registry, "deepinfer_prompt_tokens_total", "Tokens of prompts that were answered.");
+  prometheus::Counter& cached_tokens =
+      counter(registry, "deepinfer_cached_prompt_tokens_total", "Of these, tokens found in the KV cache.");
+  prometheus::Counter& completion_tokens =
+      counter(registry, "deepinfer_completion_tokens_total", "Tokens generated.");
+  prometheus::Gauge& running =
+      gauge(registry, "deepinfer_requests_running", "Requests in the engine's batch.");
+  prometheus::Gauge& waiting =
+      gauge(registry, "deepinfer_requests_waiting", "Requests in the engine's queue.");
+  prometheus::Histogram& first_token = histogram(registry, "deepinfer_time_to_first_token_seconds",
+                                                 "From the whole request to its first token.", 1e-3, 5);
+  prometheus::Histogram& inter_token =
+      histogram(registry, "deepinfer_inter_token_seconds", "Between two tokens of a request.", 1e-4, 5);
+  prometheus::Histogram& duration = histogram(registry, "deepinfer_request_seconds",
+                                              "From the whole request to the end of its answer.", 1e-2, 5);
+
+  Families() {
+    auto& family = prometheus::BuildCounter()
+                       .Name("deepinfer_requests_total")
+                       .Help("Requests by protocol and how they ended.")
+                       .Register(registry);
+    for (size_t p = 0; p < kNumProtocols; ++p) {
+      for (size_t o = 0; o < kNumOutcomes; ++o) {
+        requests[p][o] = &family.Add({{"protocol", kProtocolNames[p]}, {"status", kOutcomeNames[o]}});
+      }
+    }
+  }
+};
+
+ServiceMetrics::ServiceMetrics() : families_(std::make_unique<Families>()) {}
+ServiceMetrics::~ServiceMetrics() = default;
+
+void ServiceMetrics::on_token(RequestTimes& times, Clock::time_point now) {
+  if (times.last_token) {
+    families_->inter_token.Observe(seconds(now - *times.last_token));
+  } else {
+    families_->first_token.Observe(seconds(now - times.arrived));
+  }
+  times.last_token = now;
+}
+
+void ServiceMetrics::on_end(Protocol protocol, Outcome outcome, const Usage& usage, const RequestTimes& times,
+                            Clock::time_point now) {
+  families_->requests[static_cast<size_t>(protocol)][static_cast<size_t>(outcome)]->Increment();
+  if (outcome == Outcome::kRefused) return;
+  families_->prompt_tokens.Increment(static_cast<double>(usage.prompt_tokens));
+  families_->cached_tokens.Increment(static_cast<double>(usage.cached_tokens));
+  families_->completion_tokens.Increment(static_cast<double>(usage.completion_tokens));
+  families_->duration.Observe(seconds(now - times.arrived));
+}
+
+std::string ServiceMetrics::text(const EngineStats& engine) const {
+  families_->running.Set(static_cast<double>(engine.running));
+  families_->waiting.Set(static_cast<double>(engine.waiting));
+  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+}
+
+}  // namespace deepinfer
