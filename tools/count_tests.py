@@ -1,7 +1,7 @@
 """Prints the closing line of a test run: test cases passed and failed, summed over result directories.
 
-A directory holds what ./run test leaves: ctest.junit (one entry a program), one NAME.xml a GoogleTest program and
-pytest.xml. A program that failed without a failed case (it crashed, or ran out of time) counts as one failed case.
+A directory holds what ./run test leaves: ctest.junit (one entry a program), one NAME.xml a GoogleTest program,
+pytest.xml and node.xml. A program that failed without a failed case (it crashed, or ran out of time) counts as one failed case.
 Usage: count_tests.py DIRECTORY...   Exits with 1 when anything failed or no case ran.
 """
 
@@ -40,9 +40,9 @@ def count_directory(directory):
     programs = directory / "ctest.junit"
     if programs.exists():
         counts += [count_program(directory, entry) for entry in ElementTree.parse(programs).iter("testcase")]
-    python = directory / "pytest.xml"
-    if python.exists():
-        counts.append(count_cases(python))
+    for name in ("pytest.xml", "node.xml"):
+        if (directory / name).exists():
+            counts.append(count_cases(directory / name))
     return tuple(map(sum, zip((0, 0, 0), *counts)))
 
 

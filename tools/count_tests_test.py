@@ -43,3 +43,12 @@ def test_a_run_without_a_case_is_not_good(tmp_path):
 def test_directories_are_summed(tmp_path):
     write_run(tmp_path, "run", CASES.format(more=""))
     assert closing_line([tmp_path, tmp_path]) == ("4 passed, 0 failed, 2 skipped", True)
+
+
+def test_python_and_javascript_cases_count_too(tmp_path):
+    (tmp_path / "pytest.xml").write_text('<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>')
+    (tmp_path / "node.xml").write_text(
+        '<testsuites><testcase name="b"/><testcase name="c"><failure message="no"/></testcase>'
+        '<testsuite name="s"><testcase name="d"><skipped message="x"/></testcase></testsuite></testsuites>'
+    )
+    assert closing_line([tmp_path]) == ("2 passed, 1 failed, 1 skipped", False)

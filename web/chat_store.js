@@ -10,6 +10,7 @@ function newChat() {
 export class ChatStore {
   #storage;
   #listeners = new Set();
+  #leaving = false; // the page closes: its requests break off, which is nobody's error
   #running = new Map(); // chat id → AbortController of its answer
 
   constructor(storage) {
@@ -28,6 +29,7 @@ export class ChatStore {
     };
     storage.onOtherTab(() => this.#reload());
     storage.onLeave(() => {
+      this.#leaving = true;
       for (const chat of this.state.chats) if (this.#running.has(chat.id)) storage.saveChat(chat);
     });
   }
@@ -152,7 +154,7 @@ export class ChatStore {
       answer = abort.signal.aborted ? { ...answer, end: "stopped" } : { ...answer, end: "error", error: error.message };
     }
     cancelAnimationFrame(frame);
-    if (this.#running.get(id) !== abort) return; // edited or deleted meanwhile: nobody waits for this answer
+    if (this.#leaving || this.#running.get(id) !== abort) return; // edited or deleted meanwhile: nobody waits for this answer
     this.#running.delete(id);
     this.#setMessages(id, [...before, answer]);
     const notice = answer.error ?? (answer.end === "stopped" ? "Stopped" : `Answer: ${answer.content || "see tool calls"}`);

@@ -34,7 +34,7 @@ export function Composer({ store, answering, waitsForTools }) {
     store.send(text.trim());
   };
   return (
-    <form class="composer" onSubmit={(event) => (event.preventDefault(), send())}>
+    <form class="composer" aria-label="Write a message" onSubmit={(event) => (event.preventDefault(), send())}>
       <MessageBox
         id="message-text"
         value={text}

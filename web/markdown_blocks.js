@@ -102,13 +102,19 @@ function takeList(lines, at, blocks, depth) {
 }
 
 const startsTable = (lines, at) =>
-  lines[at].includes("|") && at + 1 < lines.length && lines[at + 1].includes("-") && kDivider.test(lines[at + 1]) &&
+  lines[at].includes("|") && at + 1 < lines.length && lines[at + 1].includes("|") && kDivider.test(lines[at + 1]) &&
   cellsOf(lines[at]).length === cellsOf(lines[at + 1]).length;
 
 // `|` ends a cell unless escaped or inside a code span.
 function cellsOf(line) {
-  const inner = line.trim().replace(/^\|/, "").replace(/\|$/, "");
-  return (inner.match(/(?:`[^`]*`|\\[\s\S]|[^|])+|(?=\|)|(?<=\|)$/g) ?? [""]).map((cell) => cell.trim().replaceAll("\\|", "|"));
+  const inner = line.trim().replace(/^\|/, "");
+  const cells = [""];
+  for (const [piece] of inner.matchAll(/`[^`]*`|\\?[^]/g)) {
+    if (piece === "|") cells.push("");
+    else cells[cells.length - 1] += piece === "\\|" ? "|" : piece;
+  }
+  if (inner.endsWith("|") && cells.at(-1) === "") cells.pop();
+  return cells.map((cell) => cell.trim());
 }
 
 function takeTable(lines, at, blocks) {
@@ -119,7 +125,8 @@ function takeTable(lines, at, blocks) {
   const rows = [];
   for (at += 2; at < lines.length && !isBlank(lines[at]) && lines[at].includes("|"); ++at) {
     const cells = cellsOf(lines[at]);
-    rows.push(head.map((_, column) => cells[column] ?? ""));
+    const rest = cells.splice(head.length).map((cell) => ` | ${cell}`).join(""); // no cell is lost
+    rows.push(head.map((_, column) => (cells[column] ?? "") + (column === head.length - 1 ? rest : "")));
   }
   blocks.push({ type: "table", align, head, rows });
   return at;

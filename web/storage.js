@@ -82,7 +82,7 @@ export function browserStorage(window) {
       window.addEventListener("storage", listener);
     },
     onLeave(listener) {
-      window.addEventListener("pagehide", listener);
+      window.addEventListener("beforeunload", listener); // before the requests of the page break off
     },
   };
 }
