@@ -320,7 +320,7 @@ def recall_doc(rng, budget, thinking, questions=None):
         lines += [filler(rng) for _ in range(int(budget * (1 - share) / 11))]
         rng.shuffle(lines)
     context = "\n".join(lines)
-    picks = rng.sample(items, min(len(items), questions or rng.randint(4, 12)))
+    picks = rng.sample(items, min(len(items), questions or rng.randint(4, max(16, count // 3))))
     turns = []
     for i, (line, q, a) in enumerate(picks):
         turns.append({"user": q, "thought": f"I look in the text. {line}", "answer": a, "weight": 1.5})
@@ -444,7 +444,7 @@ def tool_turns(rng, specs):
 def tool_doc(rng, rounds=None):
     specs = tool_specs(rng)
     turns = []
-    for i in range(rounds or rng.choice([1, 1, 2])):
+    for i in range(rounds or rng.choice([1, 2, 3, 4])):
         if i and rng.random() < 0.2:
             turns.append(plain(qa(rng, rng.choice(["greet", "fact"]))))
         turns += tool_turns(rng, specs)
@@ -459,7 +459,7 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
     options = {"effort": rng.choice([75, 75, 75, 50, 100, rng.randint(1, 100)])}
     if rng.random() < 0.25:
         options["system"] = rng.choice(SYSTEMS)
-    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [38, 20, 10, 21, 11])[0]
+    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [50, 14, 11, 13, 12])[0]
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":

@@ -1,28 +1,31 @@
-"""C++ kernels (fast.cc) with gradients for the parts of the forward that XLA's CPU backend runs slowly."""
+"""C++ kernels (*.cc) with gradients for the parts of the forward that XLA's CPU backend runs slowly."""
 import ctypes
+import functools
 import hashlib
 import os
 import subprocess
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def _library():
     here = os.path.dirname(os.path.abspath(__file__))
-    source = os.path.join(here, "fast.cc")
-    tag = hashlib.sha256(open(source, "rb").read()).hexdigest()[:12]
+    sources = [os.path.join(here, n) for n in ("fast.cc", "attention.cc", "experts.cc")]
+    tag = hashlib.sha256(b"".join(open(s, "rb").read() for s in sources + [os.path.join(here, "vector.h")])).hexdigest()[:12]
     path = os.path.expanduser(f"~/.cache/deepinfer-mini/fast-{tag}.so")
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        subprocess.run(["g++", "-std=c++17", "-O3", "-march=native", "-ffast-math", "-fPIC", "-shared", "-pthread",
-                        "-I", jax.ffi.include_dir(), source, "-o", path + ".new"], check=True)
+        subprocess.run(["g++", "-std=c++17", "-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fPIC",
+                        "-shared", "-pthread", "-isystem", jax.ffi.include_dir(), *sources, "-o", path + ".new"], check=True)
         os.replace(path + ".new", path)
     return ctypes.cdll.LoadLibrary(path)
 
 
 _lib = _library()
-for _n in ("Unfold", "UnfoldGrad", "Fold", "FoldGrad", "Sinkhorn", "SinkhornGrad", "Rms", "RmsGrad"):
+for _n in ("Unfold", "UnfoldGrad", "Fold", "FoldGrad", "Sinkhorn", "SinkhornGrad", "Rms", "RmsGrad", "Attend", "AttendGrad",
+           "Experts", "ExpertsGrad"):
     jax.ffi.register_ffi_target("mini_" + _n, jax.ffi.pycapsule(getattr(_lib, _n + "_")), platform="cpu")
 
 
@@ -76,3 +79,45 @@ def _rms_fwd(x, w):
 
 
 rms_norm.defvjp(_rms_fwd, lambda a, g: _call("RmsGrad", _like(a[0], a[1]), *a, g))
+
+
+def _attend(window, mass, q, w, c, sink, start, select):
+    B, T, H, _ = q.shape
+    f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
+    return jax.ffi.ffi_call("mini_Attend", (f32(*q.shape), f32(B, T, H), f32(B, T, c.shape[1] if mass else 0)))(
+        q, w, c, sink, start, select, window=np.int64(window))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def attend(window, mass, q, w, c, sink, start, select):
+    """Attention outputs [B, T, 4, 64] and, with `mass`, every compressed row's share summed over heads [B, T, C].
+
+    q [B, T, 4, 64]; w [B, T, 64] window rows; c [B, C, 64] compressed rows (C = 0, T or T / 2); sink [4]; start [B, T] first
+    position of the own document; select [B, T, C] allowed compressed rows, or empty: all.
+    """
+    out = _attend(window, mass, q, w, c, sink, start, select)
+    return out[0], out[2]
+
+
+def _attend_fwd(window, mass, *args):
+    out, lse, m = _attend(window, mass, *args)
+    return (out, m), (*args, out, lse)
+
+
+def _attend_bwd(window, mass, saved, g):
+    q, w, c, sink = saved[:4]
+    grads = jax.ffi.ffi_call("mini_AttendGrad", _like(q, w, c, sink))(*saved, g[0], window=np.int64(window))
+    return (*grads, None, None)
+
+
+attend.defvjp(_attend_fwd, _attend_bwd)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def experts(limit, x, w, w1, w2, w3):
+    """sum_e w_e W2_e (silu(min(W1_e x, limit)) clip(W3_e x)); x [N, 128], w [N, E], w1, w3 [E, 64, 128], w2 [E, 128, 64]."""
+    return jax.ffi.ffi_call("mini_Experts", _like(x)[0])(x, w, w1, w2, w3, limit=np.float32(limit))
+
+
+experts.defvjp(lambda limit, *a: (experts(limit, *a), a),
+               lambda limit, a, g: jax.ffi.ffi_call("mini_ExpertsGrad", _like(*a))(*a, g, limit=np.float32(limit)))

@@ -275,6 +275,10 @@ def moe(cfg, p, pre, x, k, mode):
     ew = {n: p[f"{pre}ffn.experts.{n}.weight"] for n in ("w1", "w2", "w3")}
     sw = {n: p[f"{pre}ffn.shared_experts.{n}.weight"] for n in ("w1", "w2", "w3")}
     D, I = cfg.D, cfg.I
+    if fast and not mode.acts:
+        each = [jnp.concatenate([ew[n], sw[n][None]]) for n in ("w1", "w2", "w3")]
+        y = fast.experts(cfg.swiglu_limit, x, jnp.concatenate([w, jnp.ones_like(w[:, :1])], 1), *each)
+        return y, {"w": w, "chosen": chosen, "biased": biased}
     up = jnp.concatenate([ew["w1"].reshape(E * I, D), sw["w1"], ew["w3"].reshape(E * I, D), sw["w3"]])
     gu = linear(up, x, mode)
     n = (E + 1) * I
@@ -315,6 +319,9 @@ class Layout:
             j = np.arange(T // r)
             self.visible[r] = ((j * r + r - 1)[None, None] <= np.arange(T)[None, :, None]) & \
                               (seg[:, None, ::r][:, :, :T // r] == seg[:, :, None])
+        at = np.arange(T, dtype=np.int32)
+        new = jnp.concatenate([jnp.ones((B, 1), bool), seg[:, 1:] != seg[:, :-1]], 1)
+        self.start = jax.lax.cummax(jnp.where(new, at, 0), axis=1)
         self.rope = {c: Rope(cfg, cfg.Dh, c, T) for c in (False, True)}
         self.rope_rows = {r: Rope(cfg, cfg.Dh, True, T // r, r) for r in (1, 2)}
         self.rope_index = Rope(cfg, cfg.Di, True, T)
@@ -409,18 +416,37 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
         indexer(cfg, p, pre, L, x, qr, lay, state, mode)
         state["vis"] = lay.visible[r]
 
-    scale = cfg.Dh ** -0.5
+    sink = p[pre + "attn.attn_sink"]
+    ck = state["ck"][cfg.source(cfg.kv_source_layer_ids, L)] if r else None
+    if fast:
+        chosen = state["sel"] if r and mode.restrict else jnp.zeros((B, T, 0), bool)
+        o, mass = fast.attend(cfg.W, bool(r) and mode.index_loss, q, kv, jnp.zeros((B, 0, cfg.Dh)) if ck is None else ck, sink,
+                              lay.start, chosen)
+    else:
+        o, mass = plain_attend(cfg, q, kv, ck, sink, lay, (state["sel"] if mode.restrict else lay.visible[r]) if r else None,
+                               mode)
+    if r and mode.index_loss:
+        state["mass"] += jax.lax.stop_gradient(mass)
+    if mode.acts:
+        o = Q.bf16(o)
+    if mode.collect:
+        out["win"].append(kv)
+    o = rope(o, mode, inverse=True)
+    return project_out(cfg, p, pre, o.reshape(B * T, -1), mode)
+
+
+def plain_attend(cfg, q, kv, ck, sink, lay, sel, mode):
+    """Outputs [B, T, H, Dh] of window rows `kv` and compressed rows `ck` (or None); the rows' shares if the mode wants them."""
+    B, T = lay.B, lay.T
+    scale, mass = cfg.Dh ** -0.5, None
     kw = lay.blocks(kv)
     sw = jnp.einsum("bnqd,bnkd->bnqk", q.reshape(B, lay.nb, lay.bq * cfg.H, cfg.Dh) * scale, kw)
     sw = sw.reshape(B, lay.nb, lay.bq, cfg.H, -1)
     sw = jnp.where(lay.window[:, :, :, None], sw, NEG)
-    sink = p[pre + "attn.attn_sink"]
     top = sw.max(-1).reshape(B, T, cfg.H)
     if not mode.acts:   # the rounded form takes probabilities relative to the best entry, the sink enters last
         top = jnp.maximum(top, sink)
-    if r:
-        ck = state["ck"][cfg.source(cfg.kv_source_layer_ids, L)]
-        sel = state["sel"] if mode.restrict else lay.visible[r]
+    if ck is not None:
         sc = jnp.einsum("bqd,bkd->bqk", q.reshape(B, T * cfg.H, cfg.Dh) * scale, ck).reshape(B, T, cfg.H, -1)
         sc = jnp.where(sel[:, :, None], sc, NEG)
         top = jnp.maximum(top, sc.max(-1))
@@ -428,26 +454,19 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
     wtop = top.reshape(B, lay.nb, lay.bq, cfg.H, 1)
     pw = jnp.exp(sw - wtop)
     den = pw.sum(-1).reshape(B, T, cfg.H) + jnp.exp(sink - top)
-    if r:
+    if ck is not None:
         pc = jnp.exp(sc - top[..., None])
         den = den + pc.sum(-1)
     if mode.acts:   # the reference multiplies rows by bf16 probabilities, the denominator stays fp32
         if mode.exact_topk:
-            pw, pc = round_by_chunk(cfg, lay, sw, top, (sc, sel) if r else None)
+            pw, pc = round_by_chunk(cfg, lay, sw, top, (sc, sel) if ck is not None else None)
         else:
-            pw, pc = Q.bf16(pw), Q.bf16(pc) if r else None
+            pw, pc = Q.bf16(pw), Q.bf16(pc) if ck is not None else None
     o = jnp.einsum("bnqk,bnkd->bnqd", pw.reshape(B, lay.nb, lay.bq * cfg.H, -1), kw).reshape(B, T, cfg.H, cfg.Dh)
-    if r:
+    if ck is not None:
         o = o + jnp.einsum("bqk,bkd->bqd", pc.reshape(B, T * cfg.H, -1), ck).reshape(o.shape)
-        if mode.index_loss:
-            state["mass"] += jax.lax.stop_gradient((pc / den[..., None]).sum(2))
-    o = o / den[..., None]
-    if mode.acts:
-        o = Q.bf16(o)
-    if mode.collect:
-        out["win"].append(kv)
-    o = rope(o, mode, inverse=True)
-    return project_out(cfg, p, pre, o.reshape(B * T, -1), mode)
+        mass = (pc / den[..., None]).sum(2) if mode.index_loss else None
+    return o / den[..., None], mass
 
 
 def round_by_chunk(cfg, lay, sw, top, compressed):

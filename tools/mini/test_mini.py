@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import jax
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -21,6 +22,54 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "m
 
 def values(*shape):
     return np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+
+
+class Kernels(unittest.TestCase):
+    """The C++ kernels of the trainer give the outputs and gradients of the plain forward."""
+
+    def setUp(self):
+        import fast
+        self.fast, self.cfg = fast, M.Config(json.load(open(os.path.join(FOLDER, "config.json"))))
+
+    def check(self, plain, kernel, *args):
+        n = tuple(range(len(args)))
+        for want, got in zip(*(jax.tree.leaves(jax.value_and_grad(f, n, has_aux=True)(*args)) for f in (plain, kernel))):
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max(initial=1))
+
+    def test_attention(self):
+        rng, seg = np.random.default_rng(1), np.zeros((2, 256), np.int32)
+        seg[0, 100:], seg[0, 180:], seg[0, 230:] = 1, 2, -1
+        lay, mode = M.Layout(self.cfg, seg), M.Mode(index_loss=True)
+        draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+        q, kv, sink, g = 2 * draw(2, 256, 4, 64), draw(2, 256, 64), draw(4), draw(2, 256, 4, 64)
+        for ratio in (1, 2):
+            ck = draw(2, 256 // ratio, 64)
+            some = np.asarray(lay.visible[ratio]) & (rng.random((2, 256, 256 // ratio)) < 0.3)
+            for rows, select in ((None, np.zeros((2, 256, 0), bool)), (ck, np.zeros((2, 256, 0), bool)), (ck, some)):
+                seen = some if select.size else lay.visible[ratio]
+
+                def plain(q, kv, ck, sink):
+                    o, mass = M.plain_attend(self.cfg, q, kv, None if rows is None else ck, sink, lay, seen, mode)
+                    return (o * g).sum(), (o, mass if rows is not None else np.zeros((2, 256, 0)))
+
+                def kernel(q, kv, ck, sink):
+                    used = ck[:, :0] if rows is None else ck
+                    o, mass = self.fast.attend(self.cfg.W, True, q, kv, used, sink, lay.start, select)
+                    return (o * g).sum(), (o, mass)
+                self.check(plain, kernel, q, kv, ck, sink)
+
+    def test_experts(self):
+        params = {k: np.asarray(v) for k, v in M.init(self.cfg, 1).items() if k.startswith("layers.3.ffn")}
+        x, g = 3 * values(200, 128), values(200, 128)
+
+        def run(fast, params, x):
+            M.fast = fast
+            try:
+                y = M.moe(self.cfg, params, "layers.3.", x, 2, M.Mode())[0]
+            finally:
+                M.fast = None
+            return (y * g).sum(), y
+        self.check(lambda *a: run(None, *a), lambda *a: run(self.fast, *a), params, x)
 
 
 class Quantizers(unittest.TestCase):

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import pickle
+import signal
 import threading
 import time
 import queue
@@ -30,7 +31,7 @@ M.fast = fast
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
     "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
-    "mixed": dict(T=512, B=4, warm=20, decay=0.0, rate=1.0, copy_share=0.2),
+    "mixed": dict(T=1024, B=2, warm=20, decay=0.0, rate=1.0, copy_share=0.1),
     "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
@@ -200,11 +201,13 @@ def main():
     params, opt = jax.tree.map(jnp.asarray, (state["params"], state["opt"]))
     step_fn = make_step(cfg, phase)
     tokens, begun = int(state["tokens"]), int(state["step"])
+    ended = []
+    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))   # save and end
     t0, saved, sums, n = time.time(), time.time(), {}, 0
     first, compiled = time.time(), 0.0
     for number, ids, seg, weight, rows in prefetch(packer, hashes, begun):
         used = time.time() - first
-        if number >= a.steps or (a.seconds and used > a.seconds):
+        if ended or number >= a.steps or (a.seconds and used > a.seconds):
             break
         extra = ()
         if phase.get("dspark"):
