@@ -1,15 +1,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/aligned_buffer.h"
 #include "base/checked_math.h"
 #include "base/counters.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/random.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 
@@ -106,6 +115,44 @@ TEST(ThreadPoolTest, MoreThreadsThanCoresRunEachRangeOnce) {
     for (auto& visit : visits) total += visit.exchange(0);
     ASSERT_EQ(total, count);
   }
+}
+
+class ReadFileTest : public testing::Test {
+ protected:
+  ~ReadFileTest() override { std::filesystem::remove(path_); }
+  const std::string path_ = testing::TempDir() + "read_file_test_" + std::to_string(::getpid());
+};
+
+TEST_F(ReadFileTest, BytesAreReadAtTheirPlaceAndTheEndIsDataLoss) {
+  std::ofstream(path_) << "0123456789";
+  const auto file = ReadFile::open(path_);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->size(), 10u);
+  std::string text(3, ' ');
+  ASSERT_TRUE(file->read(4, std::as_writable_bytes(std::span(text))).ok());
+  EXPECT_EQ(text, "456");
+  EXPECT_EQ(file->read(8, std::as_writable_bytes(std::span(text))).error().code(), Code::kDataLoss);
+  std::filesystem::resize_file(path_, 5);  // shrinks after it was opened
+  EXPECT_EQ(file->read(4, std::as_writable_bytes(std::span(text))).error().message(),
+            path_ + ": the file ends at byte 5, expected 2 more (it had 10 bytes when it was opened)");
+}
+
+TEST_F(ReadFileTest, TextHasALimit) {
+  std::ofstream(path_) << "0123456789";
+  EXPECT_EQ(*ReadFile::read_text(path_, 10), "0123456789");
+  EXPECT_EQ(ReadFile::read_text(path_, 9).error().code(), Code::kResourceExhausted);
+}
+
+TEST_F(ReadFileTest, WhatIsNoFileIsAnErrorAndNeverAWait) {
+  EXPECT_EQ(ReadFile::open(path_).error().code(), Code::kNotFound);
+  EXPECT_EQ(ReadFile::open(path_ + "/below").error().code(), Code::kNotFound);
+  EXPECT_EQ(ReadFile::open(testing::TempDir()).error().code(), Code::kIo);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(ReadFile::open(path_).error().code(), Code::kIo);
+}
+
+TEST(PrintableTest, ControlCharactersAreSpelled) {
+  EXPECT_EQ(printable(std::string_view("a\n\x1b[1m\0\x7f\xc3\xa9", 10)), R"(a\x0a\x1b[1m\x00\x7fé)");
 }
 
 TEST(CountersTest, CountersKeepTheirOrderAndValue) {

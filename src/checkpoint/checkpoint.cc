@@ -7,7 +7,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "checkpoint/read_file.h"
+#include "base/printable.h"
 #include "checkpoint/tensor_list.h"
 #include "json/json.h"
 
@@ -19,6 +19,7 @@ constexpr char kSingleName[] = "model.safetensors";
 constexpr uint64_t kMaxConfigBytes = 16 << 20;
 constexpr uint64_t kMaxIndexBytes = 1 << 30;
 constexpr size_t kFaultsShown = 40;
+constexpr std::string_view kNoShard;  // where the index puts a tensor whose entry is a fault
 
 std::string_view without_prefix(std::string_view name) {
   constexpr std::string_view kPrefix = "model.";
@@ -30,6 +31,11 @@ bool is_unfolded_norm(std::string_view name) {
   const size_t part = name.rfind("hc_");
   return part != std::string_view::npos && name.substr(part).ends_with("_norm.weight") &&
          name.find('.', part) == name.size() - 7;
+}
+
+bool is_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos &&
+         name.find('\0') == std::string_view::npos;
 }
 
 std::string faults_text(const std::string& directory, const std::vector<std::string>& faults) {
@@ -77,7 +83,7 @@ class CheckpointOpener {
 
   template <typename... Args>
   void fault(fmt::format_string<Args...> format, Args&&... args) {
-    report_.faults.push_back(fmt::format(format, std::forward<Args>(args)...));
+    report_.faults.push_back(printable(fmt::format(format, std::forward<Args>(args)...)));
   }
   // Messages of file operations begin with the whole path; faults name the file inside the directory.
   void file_fault(std::string_view file, const Error& error) {
@@ -105,7 +111,9 @@ class CheckpointOpener {
   void read_index() {
     const auto text = ReadFile::read_text(path_of(kIndexName), kMaxIndexBytes);
     if (!text.ok() && text.error().code() == Code::kNotFound) {
-      if (std::filesystem::exists(path_of(kSingleName))) {
+      std::error_code ignored;  // what is there but can't be opened is a fault of read_shard()
+      if (std::filesystem::symlink_status(path_of(kSingleName), ignored).type() !=
+          std::filesystem::file_type::not_found) {
         shards_[kSingleName] = 0;
       } else {
         fault("{}: not found, and no {} either", kIndexName, kSingleName);
@@ -128,13 +136,16 @@ class CheckpointOpener {
     index_.reserve(weight_map->size());
     for (const JsonMember& member : *weight_map) {
       const std::string* shard = member.value.string();
+      const std::string name(without_prefix(member.key));
       if (shard == nullptr) {
         fault("{}: weight_map.{}: found {}, expected string", kIndexName, member.key,
               member.value.kind_name());
-      } else if (shard->empty() || shard->find('/') != std::string::npos || *shard == "..") {
+        index_.emplace(name, kNoShard);
+      } else if (!is_file_name(*shard)) {
         fault("{}: weight_map.{}: found '{}', expected the name of a file in this directory", kIndexName,
               member.key, *shard);
-      } else if (!index_.emplace(without_prefix(member.key), *shard).second) {
+        index_.emplace(name, kNoShard);
+      } else if (!index_.emplace(name, *shard).second) {
         fault("{}: weight_map.{}: named twice, with and without 'model.'", kIndexName, member.key);
       } else {
         ++shards_[*shard];
@@ -146,21 +157,27 @@ class CheckpointOpener {
   void read_shard(const std::string& shard, size_t num_named) {
     auto file = ReadFile::open(path_of(shard));
     if (!file.ok()) {
-      broken_shards_.insert(shard);
-      if (file.error().code() != Code::kNotFound) return file_fault(shard, file.error());
+      note_broken(shard);
+      if (file.error().code() != Code::kNotFound || !has_index_) return file_fault(shard, file.error());
       return fault("{}: not found, but {} names it for {} tensors", shard, kIndexName, num_named);
     }
     auto header = read_safetensors_header(*file);
     if (!header.ok()) {
-      broken_shards_.insert(shard);
+      note_broken(shard);
       return file_fault(shard, header.error());
     }
     for (const std::string& message : header->faults) fault("{}: {}", shard, message);
-    if (!header->faults.empty()) faulty_shards_.insert(shard);
+    if (!header->faults.empty()) note_broken(shard);
     const size_t file_idx = checkpoint_.files_.size();
     checkpoint_.files_.push_back(std::move(*file));
     shard_names_.push_back(shard);
     for (SafetensorsEntry& entry : header->entries) note_found(std::move(entry), file_idx);
+  }
+
+  // A shard with faults of its own may have lost entries to them, so those that it lacks are no faults.
+  void note_broken(const std::string& shard) {
+    broken_shards_.insert(shard);
+    if (!has_index_) weights_unknown_ = true;
   }
 
   void note_found(SafetensorsEntry entry, size_t file_idx) {
@@ -173,10 +190,10 @@ class CheckpointOpener {
 
   void check_index_against_shards() {
     for (const auto& [name, shard] : index_) {
+      if (shard == kNoShard) continue;
       const auto it = found_.find(name);
       if (it == found_.end()) {
-        // A shard with faults of its own may have lost this entry to them.
-        if (!broken_shards_.contains(shard) && !faulty_shards_.contains(shard)) {
+        if (!broken_shards_.contains(shard)) {
           fault("{}: {}: not found, but {} names this shard for it", shard, name, kIndexName);
         }
       } else if (shard_names_[it->second.file_idx] != shard) {
@@ -235,12 +252,11 @@ class CheckpointOpener {
   CheckpointReport report_;
   Checkpoint checkpoint_;
   bool has_index_ = false;
-  bool weights_unknown_ = false;                        // no index and no file: one fault says so
+  bool weights_unknown_ = false;                        // what is not found is no fault: another says why
   std::map<std::string, size_t> shards_;                // name, and how many tensors the index puts there
   std::unordered_map<std::string, std::string> index_;  // tensor without prefix, shard
   std::vector<std::string> shard_names_;                // by file_idx
-  std::set<std::string> broken_shards_;                 // unreadable: nothing of it is in found_
-  std::set<std::string> faulty_shards_;
+  std::set<std::string> broken_shards_;
   std::unordered_map<std::string, Found> found_;  // tensor without prefix
 };
 

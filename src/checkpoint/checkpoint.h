@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/read_file.h"
 #include "base/status.h"
 #include "checkpoint/config.h"
 #include "checkpoint/safetensors.h"

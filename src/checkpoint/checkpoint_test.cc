@@ -190,6 +190,49 @@ TEST_F(CheckpointTest, AnIndexCannotLeadOutOfTheDirectory) {
   EXPECT_THAT(found, Contains(HasSubstr("weight_map.head.weight: found integer, expected string")));
 }
 
+TEST_F(CheckpointTest, AnIndexEntryThatNamesNoFileIsOneFault) {
+  ASSERT_TRUE(fake_.write().ok());
+  for (const JsonValue& shard : {JsonValue("../x"), JsonValue(""), JsonValue("."), JsonValue(".."),
+                                 JsonValue(), JsonValue(std::string("model-0.safetensors\0", 20))}) {
+    JsonValue index = *parse_json(*ReadFile::read_text(index_path(), 1 << 20));
+    JsonValue broken = index;
+    broken.find("weight_map")->object()->front().value = shard;
+    ASSERT_TRUE(write_text(index_path(), to_json(broken)).ok());
+    EXPECT_THAT(Checkpoint::inspect(fake_.directory()).faults,
+                ElementsAre(StartsWith("model.safetensors.index.json: weight_map.embed.weight: found ")))
+        << to_json(shard);
+    ASSERT_TRUE(write_text(index_path(), to_json(index)).ok());
+  }
+}
+
+TEST_F(CheckpointTest, AFaultIsOneLineWhateverTheFilesSay) {
+  fake_.tensor("norm.weight").name = "norm\n.weight\x1b[31m";
+  ASSERT_TRUE(fake_.write().ok());
+  std::filesystem::remove(fake_.shard_path(1));
+  fake_.shards[0][0].shape = {1};
+  for (const std::string& fault : faults())
+    EXPECT_EQ(fault.find_first_of("\n\x1b"), std::string::npos) << fault;
+}
+
+// One fault for the file, none for each tensor that it would have held.
+TEST_F(CheckpointTest, ASingleFileThatCantBeUsedIsOneFault) {
+  const std::string path = fake_.directory() + "/model.safetensors";
+  ASSERT_TRUE(write_text(fake_.directory() + "/config.json", small_config_text()).ok());
+  const auto expect_one_fault = [&](std::string_view reason) {
+    EXPECT_THAT(Checkpoint::inspect(fake_.directory()).faults,
+                ElementsAre(AllOf(StartsWith("model.safetensors: "), HasSubstr(reason))));
+    std::filesystem::remove(path);
+  };
+  ASSERT_TRUE(write_text(path, "short").ok());
+  expect_one_fault("truncated");
+  std::filesystem::create_directory(path);
+  expect_one_fault("no regular file");
+  std::filesystem::create_symlink("model.safetensors", path);
+  expect_one_fault("symbolic links");
+  std::filesystem::create_symlink("nowhere", path);
+  expect_one_fault("No such file");
+}
+
 TEST_F(CheckpointTest, ABrokenIndexIsOneFault) {
   ASSERT_TRUE(fake_.write().ok());
   for (const char* text : {"", "[]", "{}", R"({"weight_map":[]})"}) {

@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace deepinfer {
+namespace {
+
+// Positive, and neither infinite nor zero where the model computes with it.
+bool fits_fp32(double value) {
+  return value >= std::numeric_limits<float>::min() && value <= std::numeric_limits<float>::max();
+}
+
+}  // namespace
 
 ConfigReader::ConfigReader(JsonRef object, ConfigReport& report)
     : object_(std::move(object)), report_(&report) {}
@@ -52,9 +60,9 @@ void ConfigReader::real(std::string_view key, double& field, bool zero_allowed) 
   const auto value = place.number();
   if (!value.ok()) {
     fault(value.error().message());
-  } else if (*value < 0 || (*value == 0 && !zero_allowed)) {
-    fault(
-        fmt::format("{}: found {}, expected a number {} 0", place.path(), *value, zero_allowed ? ">=" : ">"));
+  } else if (!fits_fp32(*value) && !(*value == 0 && zero_allowed)) {
+    fault(fmt::format("{}: found {}, expected a number {} 0 in the range of fp32", place.path(), *value,
+                      zero_allowed ? ">=" : ">"));
   } else {
     field = *value;
   }

@@ -122,13 +122,22 @@ TEST_F(ConfigTest, AllFaultsAreReportedAtOnce) {
   set("text_config.rms_norm_eps", -1);
   erase("text_config", "q_lora_rank");
   const ConfigReport report = read();
-  EXPECT_THAT(report.faults,
-              UnorderedElementsAre("text_config.hidden_size: found string, expected integer",
-                                   R"(text_config.scoring_func: found "softmax", expected "sqrtsoftplus")",
-                                   "text_config.rms_norm_eps: found -1, expected a number > 0",
-                                   "text_config.q_lora_rank: found nothing, expected integer"));
+  EXPECT_THAT(
+      report.faults,
+      UnorderedElementsAre("text_config.hidden_size: found string, expected integer",
+                           R"(text_config.scoring_func: found "softmax", expected "sqrtsoftplus")",
+                           "text_config.rms_norm_eps: found -1, expected a number > 0 in the range of fp32",
+                           "text_config.q_lora_rank: found nothing, expected integer"));
   EXPECT_FALSE(report.shapes_known);
   EXPECT_EQ(parse_model_config(to_json(config_)).error().code(), Code::kInvalidArgument);
+}
+
+TEST_F(ConfigTest, ANumberThatFp32CannotHoldIsRefused) {
+  for (const double value : {1e39, 1e-39, -1e-39, 0.0}) {
+    set("text_config.rms_norm_eps", value);
+    EXPECT_THAT(read().faults, ElementsAre(::testing::StartsWith("text_config.rms_norm_eps: found ")))
+        << value;
+  }
 }
 
 TEST_F(ConfigTest, EveryKeyOfTheTextModelIsNeededUnlessItHasADefault) {

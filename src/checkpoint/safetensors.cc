@@ -6,7 +6,6 @@
 #include <array>
 
 #include "base/checked_math.h"
-#include "checkpoint/read_file.h"
 #include "json/json.h"
 
 namespace deepinfer {

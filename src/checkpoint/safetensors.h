@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/read_file.h"
 #include "base/status.h"
 #include "tensor/tensor.h"
 
 namespace deepinfer {
-
-class ReadFile;
 
 inline constexpr uint64_t kLargestElementBytes = 8;
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // the limit of the format's own library

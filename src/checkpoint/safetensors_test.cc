@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/read_file.h"
 #include "checkpoint/fake_checkpoint.h"
-#include "checkpoint/read_file.h"
 
 namespace deepinfer {
 namespace {

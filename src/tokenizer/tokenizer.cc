@@ -1,11 +1,10 @@
 #include "tokenizer/tokenizer.h"
 
 #include <array>
-#include <fstream>
-#include <sstream>
 #include <unordered_map>
 #include <utility>
 
+#include "base/read_file.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/byte_alphabet.h"
@@ -17,6 +16,8 @@
 
 namespace deepinfer {
 namespace {
+
+constexpr uint64_t kMaxFileBytes = 256 << 20;  // the released file has 8 MB
 
 struct AddedFlags {
   TokenId id;
@@ -113,12 +114,8 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Result<Tokenizer> Tokenizer::load(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) return Error(Code::kNotFound, "{}: cannot be opened, expected a tokenizer.json", path);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  if (stream.bad() || text.fail()) return Error(Code::kIo, "{}: cannot be read", path);
-  return parse(text.view(), path);
+  ASSIGN_OR_RETURN(const std::string text, ReadFile::read_text(path, kMaxFileBytes));
+  return parse(text, path);
 }
 
 Result<Tokenizer> Tokenizer::parse(std::string_view json_text, std::string_view name) {

@@ -25,7 +25,7 @@ using TokenId = int32_t;
 class Tokenizer {
  public:
   // Reads a tokenizer.json. kInvalidArgument names the first key that is missing or not of the supported
-  // kind.
+  // kind; kNotFound, kIo, kDataLoss, kResourceExhausted (too large) as ReadFile::read_text.
   static Result<Tokenizer> load(const std::string& path);
   static Result<Tokenizer> parse(std::string_view json_text, std::string_view name);
   ~Tokenizer();

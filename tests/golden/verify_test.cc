@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "checkpoint/read_file.h"
+#include "base/read_file.h"
 #include "checkpoint/safetensors.h"
 #include "verify/verify.h"
 

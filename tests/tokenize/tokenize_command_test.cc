@@ -84,7 +84,7 @@ TEST_F(TokenizeCommandTest, EachLineOfIdsIsAnsweredWithText) {
 
 TEST_F(TokenizeCommandTest, AMissingTokenizerIsNamed) {
   const Output output = run("tokenize --model /no/such/directory", "");
-  EXPECT_THAT(output.text, HasSubstr("/no/such/directory/tokenizer.json: cannot be opened"));
+  EXPECT_THAT(output.text, HasSubstr("/no/such/directory/tokenizer.json: can't open: No such file"));
   EXPECT_EQ(output.exit_code, 1);
   EXPECT_EQ(run("tokenize", "").exit_code, 2);
 }

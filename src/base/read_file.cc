@@ -1,4 +1,4 @@
-#include "checkpoint/read_file.h"
+#include "base/read_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,7 +12,7 @@
 namespace deepinfer {
 
 Result<ReadFile> ReadFile::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe would wait
   if (descriptor < 0) {
     const Code code = errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kIo;
     return Error(code, "{}: can't open: {}", path, std::strerror(errno));
@@ -21,7 +21,7 @@ Result<ReadFile> ReadFile::open(const std::string& path) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0)
     return Error(Code::kIo, "{}: can't stat: {}", path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return Error(Code::kIo, "{}: found no regular file", path);
+  if (!S_ISREG(info.st_mode)) return Error(Code::kIo, "{}: found no regular file, expected one", path);
   file.size_ = static_cast<uint64_t>(info.st_size);
   return file;
 }

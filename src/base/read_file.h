@@ -1,9 +1,8 @@
-// A file opened for reading at positions. Private to the room.
+// A regular file opened for reading at positions.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 
@@ -15,7 +14,8 @@ namespace deepinfer {
 // Thread-safe.
 class ReadFile {
  public:
-  // kNotFound when there is no such file, kIo otherwise.
+  // kNotFound when there is no such file, kIo for any other reason: no permission, a directory, a pipe (which
+  // is refused without waiting for its other end).
   static Result<ReadFile> open(const std::string& path);
   ~ReadFile();
   ReadFile(ReadFile&& other) noexcept;
