@@ -3,12 +3,17 @@
 // One command is one pair of files, NAME_command.{h,cc}, with one function
 //   Command add_NAME_command(CLI::App& program);
 // It declares the subcommand with its options, its examples (footer) and nothing else; the work starts in
-// `run`, after the whole command line was parsed. main.cc lists the functions; adding a command is one
-// include and one line there, and one file in CMakeLists.txt.
+// `run`, after the whole command line was parsed (--log-level may follow the command as well). main.cc lists
+// the functions; adding a command is one include and one line there, and one file in CMakeLists.txt.
 #pragma once
+
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/status.h"
 
@@ -29,5 +34,26 @@ struct Command {
 
 // Prints "deepinfer: message" on stderr and returns kExitFailed: `return fail(result.error());`
 int fail(const Error& error);
+
+// Results go to standard output through these. What can't be written is lost, and main() says so at the end;
+// a command that writes for long looks at flush_output() itself.
+void write_output(std::string_view text);
+template <typename... Args>
+void print_output(fmt::format_string<Args...> format, Args&&... args) {
+  write_output(fmt::format(format, std::forward<Args>(args)...));
+}
+Status flush_output();  // kIo, once anything could not be written
+
+// Progress and speeds, on standard error.
+void write_note(std::string_view text);
+template <typename... Args>
+void print_note(fmt::format_string<Args...> format, Args&&... args) {
+  write_note(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// An option that takes a path. An empty one (a shell variable that was not set) is wrong usage: joined with a
+// file's name it would mean the root directory.
+CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::string& path,
+                             const std::string& description);
 
 }  // namespace deepinfer

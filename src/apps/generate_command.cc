@@ -1,14 +1,13 @@
 #include "apps/generate_command.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
+#include <cstring>
 #include <deque>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -100,10 +99,25 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-Result<std::vector<Message>> read_messages(const std::string& path) {
+// A file or a pipe, to its end.
+Result<std::string> read_stream(const std::string& path) {
+  constexpr size_t kMaxBytes = 64 << 20;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error(Code::kNotFound, "{}: cannot be opened", path);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  if (!file) return Error(Code::kNotFound, "{}: can't open: {}", path, std::strerror(errno));
+  std::string text;
+  std::array<char, 65536> piece;
+  while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
+    text.append(piece.data(), static_cast<size_t>(file.gcount()));
+    if (text.size() > kMaxBytes) {
+      return Error(Code::kResourceExhausted, "{}: found more than {} bytes", path, kMaxBytes);
+    }
+  }
+  if (file.bad()) return Error(Code::kIo, "{}: can't read: {}", path, std::strerror(errno));
+  return text;
+}
+
+Result<std::vector<Message>> read_messages(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, read_stream(path));
   const auto document = parse_json(text);
   if (!document.ok()) return document.error().in(path);
   auto messages = parse_chat_messages(JsonRef(*document, "messages"));
@@ -131,9 +145,9 @@ Result<Prompt> make_prompt(const GenerateOptions& options, const Tokenizer& toke
   return prompt;
 }
 
-// Runs one request; `show` sees each piece of text as soon as it is certain.
+// Runs one request; `show` sees each piece of text as soon as it is certain. Its error ends the request.
 Result<Answer> answer_prompt(Engine& engine, const Tokenizer& tokenizer, EngineRequest request,
-                             StopSignals& signals, const std::function<void(std::string_view)>& show) {
+                             StopSignals& signals, const std::function<Status(std::string_view)>& show) {
   constexpr std::chrono::milliseconds kSignalCheck{20};
   EventQueue events;
   const auto start = system_clock().now();
@@ -143,12 +157,13 @@ Result<Answer> answer_prompt(Engine& engine, const Tokenizer& tokenizer, EngineR
   Answer answer;
   IncrementalDecoder decoder(tokenizer);
   std::optional<Clock::time_point> first_token;
+  Status shown;
   const auto add_text = [&](const std::string& piece) {
     answer.text += piece;
-    show(piece);
+    if (shown.ok()) shown = show(piece);
   };
-  while (true) {
-    if (signals.requested()) engine.cancel(id);
+  while (true) {  // to the last event, because the engine holds a reference to the queue until then
+    if (signals.requested() || !shown.ok()) engine.cancel(id);
     const auto event = events.pop(kSignalCheck);
     if (!event) continue;
     if (!first_token) first_token = system_clock().now();
@@ -160,6 +175,7 @@ Result<Answer> answer_prompt(Engine& engine, const Tokenizer& tokenizer, EngineR
     add_text(decoder.push(event->token_id));
   }
   add_text(decoder.flush());
+  RETURN_IF_ERROR(shown);
   if (answer.finished.error) return *answer.finished.error;
   answer.prefill_seconds = seconds_between(start, *first_token);
   answer.decode_seconds = seconds_between(*first_token, system_clock().now());
@@ -220,15 +236,16 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   Counters counters;
   Engine engine(std::move(model), EngineOptions{}, counters);
   const auto show = [&options](std::string_view piece) {
-    if (options.json || piece.empty()) return;
-    fmt::print("{}", piece);
-    std::fflush(stdout);
+    if (options.json || piece.empty()) return Status();
+    write_output(piece);
+    return flush_output();
   };
   EngineRequest request{std::move(prompt.ids), options.max_tokens, std::move(prompt.stop_ids),
                         options.sampling};
   ASSIGN_OR_RETURN(const Answer answer, answer_prompt(engine, tokenizer, std::move(request), signals, show));
-  fmt::print("{}\n", options.json ? answer_json(answer, load_seconds) : "");
-  fmt::print(stderr, "load {:.2f} s; prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n",
+  print_output("{}\n", options.json ? answer_json(answer, load_seconds) : "");
+  RETURN_IF_ERROR(flush_output());
+  print_note("load {:.2f} s; prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n",
              load_seconds, answer.finished.prompt_tokens, answer.prefill_rate(),
              answer.finished.completion_tokens, answer.decode_rate());
   return answer.finished.finish_reason == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
@@ -244,11 +261,18 @@ int run_generate(const GenerateOptions& options) {
 }
 
 void add_input_options(CLI::App& parser, GenerateOptions& options) {
-  parser.add_option("--model", options.model_directory, "directory of the checkpoint")->required();
+  add_path_option(parser, "--model", options.model_directory, "directory of the checkpoint")->required();
   auto* input = parser.add_option_group("input", "exactly one of");
   auto* prompt = input->add_option("--prompt", options.prompt, "text of one user message");
-  input->add_option("--messages", options.messages_file, "JSON file with an array of chat messages");
-  input->add_option("--ids", options.ids, "token ids, taken as they are")->delimiter(',');
+  add_path_option(*input, "--messages", options.messages_file, "JSON file with an array of chat messages");
+  const auto is_number = [](const std::string& id) {  // an empty one would be read as 0
+    return id.empty() || id.find_first_not_of("0123456789") != std::string::npos
+               ? fmt::format("found '{}', expected token ids with commas between them", id)
+               : std::string();
+  };
+  input->add_option("--ids", options.ids, "token ids, taken as they are")
+      ->delimiter(',')
+      ->check(CLI::Validator(is_number, ""));
   input->require_option(1);
   parser.add_flag("--raw", options.raw, "take --prompt as plain text, without the chat format")
       ->needs(prompt);
@@ -278,7 +302,6 @@ Command add_generate_command(CLI::App& program) {
   auto options = std::make_shared<GenerateOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("generate", "continue one prompt and stream the text");
   parser->footer(kExamples);
-  parser->fallthrough();  // so that --log-level may follow the command
   add_input_options(*parser, *options);
   add_output_options(*parser, *options);
   return {parser, [options] { return run_generate(*options); }};

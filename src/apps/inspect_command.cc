@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
+#include "base/printable.h"
 #include "cache/block_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/tensor_list.h"
@@ -54,38 +54,38 @@ std::string listed(const std::vector<int64_t>& layers) {
 
 void print_shape(const ModelConfig& config) {
   const int64_t decoder = config.first_decoder_layer();
-  fmt::print(
+  print_output(
       "DeepseekV41ForCausalLM: {} layers ({} encoder, {} decoder), hidden {}, vocabulary {}, context {}\n",
       config.num_hidden_layers, decoder, config.num_hidden_layers - decoder, config.hidden_size,
       grouped(config.vocab_size), grouped(config.max_position_embeddings));
-  fmt::print("attention  {} heads of {} ({} rotary), window {}, top {} compressed rows\n",
-             config.num_attention_heads, config.head_dim, config.qk_rope_head_dim, config.sliding_window,
-             config.index_topk);
-  fmt::print("sources    KV {}; index {}; candidates {}\n", listed(config.kv_source_layer_ids),
-             listed(config.index_source_layer_ids),
-             config.candidate_source_layer_id
-                 ? fmt::format("{} ({} blocks of {})", *config.candidate_source_layer_id,
-                               config.candidate_topk_blocks, config.candidate_block_size)
-                 : "none");
-  fmt::print("experts    {} of {} and {} shared, inner {}\n", config.num_experts_per_tok,
-             config.n_routed_experts, config.n_shared_experts, config.moe_intermediate_size);
-  fmt::print("Engram     layers {}; {} rows of {}\n", listed(config.engram_layer_ids),
-             listed(config.engram_num_embeddings), config.engram_head_dim);
-  fmt::print("DSpark     {} stages, {} drafts, targets {}\n", config.num_nextn_predict_layers,
-             config.dspark_block_size, listed(config.dspark_target_layer_ids));
-  fmt::print("vision     {}\n\n", config.vision
-                                      ? fmt::format("{} layers of {}", config.vision->num_hidden_layers,
-                                                    config.vision->hidden_size)
-                                      : "no");
+  print_output("attention  {} heads of {} ({} rotary), window {}, top {} compressed rows\n",
+               config.num_attention_heads, config.head_dim, config.qk_rope_head_dim, config.sliding_window,
+               config.index_topk);
+  print_output("sources    KV {}; index {}; candidates {}\n", listed(config.kv_source_layer_ids),
+               listed(config.index_source_layer_ids),
+               config.candidate_source_layer_id
+                   ? fmt::format("{} ({} blocks of {})", *config.candidate_source_layer_id,
+                                 config.candidate_topk_blocks, config.candidate_block_size)
+                   : "none");
+  print_output("experts    {} of {} and {} shared, inner {}\n", config.num_experts_per_tok,
+               config.n_routed_experts, config.n_shared_experts, config.moe_intermediate_size);
+  print_output("Engram     layers {}; {} rows of {}\n", listed(config.engram_layer_ids),
+               listed(config.engram_num_embeddings), config.engram_head_dim);
+  print_output("DSpark     {} stages, {} drafts, targets {}\n", config.num_nextn_predict_layers,
+               config.dspark_block_size, listed(config.dspark_target_layer_ids));
+  print_output("vision     {}\n\n", config.vision
+                                        ? fmt::format("{} layers of {}", config.vision->num_hidden_layers,
+                                                      config.vision->hidden_size)
+                                        : "no");
 }
 
 void print_weights(const WeightTotals& totals, size_t num_files) {
   const auto row = [](std::string_view name, const WeightCount& count) {
-    fmt::print("{:<28}{:>9}{:>19}{:>19}\n", name, grouped(count.tensors), grouped(count.parameters),
-               grouped(count.bytes));
+    print_output("{:<28}{:>9}{:>19}{:>19}\n", name, grouped(count.tensors), grouped(count.parameters),
+                 grouped(count.bytes));
   };
-  fmt::print("{:<28}{:>9}{:>19}{:>19}\n", fmt::format("weights in {} files", num_files), "tensors",
-             "parameters", "bytes");
+  print_output("{:<28}{:>9}{:>19}{:>19}\n", fmt::format("weights in {} files", num_files), "tensors",
+               "parameters", "bytes");
   for (size_t kind = 0; kind < kNumWeightKinds; ++kind) {
     if (totals.by_kind[kind].tensors > 0)
       row(weight_kind_name(static_cast<WeightKind>(kind)), totals.by_kind[kind]);
@@ -95,9 +95,9 @@ void print_weights(const WeightTotals& totals, size_t num_files) {
 
 void print_memory(const ModelConfig& config, const MemoryPlan& plan) {
   const auto row = [](std::string_view name, uint64_t bytes) {
-    fmt::print("{:<56}{:>19}\n", name, grouped(bytes));
+    print_output("{:<56}{:>19}\n", name, grouped(bytes));
   };
-  fmt::print("\n{:<56}{:>19}\n", "memory", "bytes");
+  print_output("\n{:<56}{:>19}\n", "memory", "bytes");
   row("weights, all but vision", plan.resident_weights);
   row(fmt::format("KV block of {} tokens ({:g} a token)", kBlockTokens, plan.kv_token), plan.kv_block);
   row("state of one sequence, at any length", plan.sequence_state);
@@ -112,9 +112,10 @@ void print_text(const Checkpoint& checkpoint) {
   print_weights(totals, checkpoint.files().size());
   print_memory(config, MemoryPlan(config, totals));
   for (const std::string& key : config.unknown_keys)
-    fmt::print("note: config.json: {} is not known here\n", key);
+    print_output("note: config.json: {} is not known here\n", printable(key));
   if (const size_t unused = checkpoint.unused_tensors().size(); unused > 0) {
-    fmt::print("note: {} tensors are not used, {} for one\n", unused, checkpoint.unused_tensors().front());
+    print_output("note: {} tensors are not used, {} for one\n", unused,
+                 printable(checkpoint.unused_tensors().front()));
   }
 }
 
@@ -186,12 +187,12 @@ std::string json_text(const std::string& directory, const CheckpointReport& repo
 int run_inspect(const std::string& directory, bool json) {
   const CheckpointReport report = Checkpoint::inspect(directory);
   if (json) {
-    fmt::print("{}\n", json_text(directory, report));
+    print_output("{}\n", json_text(directory, report));
   } else if (report.checkpoint) {
     print_text(*report.checkpoint);
   } else {
-    fmt::print("{}: {} fault{}\n", directory, report.faults.size(), report.faults.size() == 1 ? "" : "s");
-    for (const std::string& fault : report.faults) fmt::print("  {}\n", fault);
+    print_output("{}: {} fault{}\n", directory, report.faults.size(), report.faults.size() == 1 ? "" : "s");
+    for (const std::string& fault : report.faults) print_output("  {}\n", fault);
   }
   return report.checkpoint ? kExitOk : kExitFailed;
 }
@@ -207,8 +208,7 @@ Command add_inspect_command(CLI::App& program) {
   auto options = std::make_shared<InspectOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("inspect", "describe a checkpoint, or name all its faults");
   parser->footer(kExamples);
-  parser->fallthrough();  // so that --log-level may follow the command
-  parser->add_option("--model", options->model_directory, "directory of the checkpoint")->required();
+  add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   parser->add_flag("--json", options->json, "print one JSON object");
   return {parser, [options] { return run_inspect(options->model_directory, options->json); }};
 }

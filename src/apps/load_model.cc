@@ -1,12 +1,11 @@
 #include "apps/load_model.h"
 
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 
+#include "apps/command.h"
 #include "base/clock.h"
 #include "checkpoint/checkpoint.h"
 
@@ -18,7 +17,7 @@ class ProgressBar {
  public:
   ProgressBar() : shown_(isatty(STDERR_FILENO) == 1), start_(system_clock().now()), last_(start_) {}
   ~ProgressBar() {
-    if (drawn_) fmt::print(stderr, "\r\x1b[K");
+    if (drawn_) print_note("\r\x1b[K");
   }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
@@ -34,10 +33,9 @@ class ProgressBar {
         static_cast<double>(done_bytes) / static_cast<double>(std::max<uint64_t>(total_bytes, 1));
     const double rate = static_cast<double>(done_bytes) / std::chrono::duration<double>(now - start_).count();
     const double seconds_left = static_cast<double>(total_bytes - done_bytes) / std::max(rate, 1.0);
-    fmt::print(stderr, "\rloading [{:-<{}}] {:3.0f} %  {:.2f} of {:.2f} GB, {:.2f} GB/s, {:.1f} s left\x1b[K",
+    print_note("\rloading [{:-<{}}] {:3.0f} %  {:.2f} of {:.2f} GB, {:.2f} GB/s, {:.1f} s left\x1b[K",
                std::string(static_cast<size_t>(share * kWidth), '#'), kWidth, share * 100, done_bytes / 1e9,
                total_bytes / 1e9, rate / 1e9, seconds_left);
-    std::fflush(stderr);
   }
 
  private:

@@ -1,7 +1,4 @@
 // The program: parses the command line and runs one subcommand. See command.h for how a command is added.
-#include <fmt/core.h>
-
-#include <cstdio>
 #include <vector>
 
 #include "apps/command.h"
@@ -38,10 +35,17 @@ int run_program(int argc, char** argv) {
       ->capture_default_str();
 
   std::vector<Command> commands;
-  for (const AddCommand add : kCommands) commands.push_back(add(program));
+  for (const AddCommand add : kCommands) {
+    commands.push_back(add(program));
+    commands.back().parser->fallthrough();  // options of the program may follow the command
+  }
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (argc > 1 && argv[1][0] != '-' && program.get_subcommands().empty()) {
+      fail(Error(Code::kInvalidArgument, "unknown command '{}'; 'deepinfer --help' lists them", argv[1]));
+      return kExitUsage;
+    }
     return program.exit(error) == 0 ? kExitOk : kExitUsage;
   }
   if (const Status status = init_logging(log_level); !status.ok()) {
@@ -55,14 +59,10 @@ int run_program(int argc, char** argv) {
 }
 
 }  // namespace
-
-int fail(const Error& error) {
-  fmt::print(stderr, "deepinfer: {}\n", error.message());
-  return kExitFailed;
-}
-
 }  // namespace deepinfer
 
 int main(int argc, char** argv) {
-  return deepinfer::run_program(argc, argv);
+  const int exit_code = deepinfer::run_program(argc, argv);
+  const deepinfer::Status written = deepinfer::flush_output();
+  return written.ok() ? exit_code : deepinfer::fail(written.error());
 }

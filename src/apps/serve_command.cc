@@ -77,9 +77,9 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   signals.expect();  // before a client can know that we listen
   ASSIGN_OR_RETURN(const auto gateway,
                    Gateway::start(gateway_options, {*tokens, tokenizer, system_clock(), system_seed}));
-  fmt::print("serving {}\nlistening on {}\n", gateway_options.served_model_name,
-             shown_address(options.host, gateway->port()));
-  std::fflush(stdout);
+  print_output("serving {}\nlistening on {}\n", gateway_options.served_model_name,
+               shown_address(options.host, gateway->port()));
+  RETURN_IF_ERROR(flush_output());
 
   signals.wait();
   log::info("stopping: ending running answers; Ctrl-C again ends the program at once");
@@ -103,8 +103,7 @@ Command add_serve_command(CLI::App& program) {
   auto options = std::make_shared<ServeOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("serve", "answer chat requests over HTTP");
   parser->footer(kExamples);
-  parser->fallthrough();  // so that --log-level may follow the command
-  parser->add_option("--model", options->model_directory, "directory of the checkpoint")->required();
+  add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   parser->add_option("--served-model-name", options->served_model_name,
                      "name that clients use; the directory's name by default");
   parser->add_option("--host", options->host, "address to listen on")->capture_default_str();

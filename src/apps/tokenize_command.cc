@@ -1,8 +1,5 @@
 #include "apps/tokenize_command.h"
 
-#include <fmt/core.h>
-
-#include <cstdio>
 #include <ctime>
 #include <functional>
 #include <iostream>
@@ -48,7 +45,7 @@ struct EncodeStats {
 
   void print() const {
     const double seconds = static_cast<double>(time) / CLOCKS_PER_SEC;
-    fmt::print(stderr, "{} bytes, {} tokens, {:.3f} s, {:.1f} MB/s\n", bytes, tokens, seconds,
+    print_note("{} bytes, {} tokens, {:.3f} s, {:.1f} MB/s\n", bytes, tokens, seconds,
                seconds > 0 ? bytes / seconds / 1e6 : 0.0);
   }
 };
@@ -117,8 +114,8 @@ int answer_lines(const AnswerLine& answer) {
       exit_code = kExitFailed;
     }
     out += '\n';
-    std::cout.write(out.data(), static_cast<std::streamsize>(out.size())).flush();
-    if (!std::cout) return fail(Error(Code::kIo, "standard output cannot be written"));
+    write_output(out);
+    if (!flush_output().ok()) return kExitFailed;  // main() says why
   }
   return exit_code;
 }
@@ -148,8 +145,8 @@ int run_detokenize(const TokenizeOptions& options) {
 
 void add_tokenizer_options(CLI::App& parser, TokenizeOptions& options) {
   auto* source = parser.add_option_group("tokenizer", "exactly one of");
-  source->add_option("--model", options.model_directory, "directory with a tokenizer.json");
-  source->add_option("--tokenizer", options.tokenizer_file, "the tokenizer.json itself");
+  add_path_option(*source, "--model", options.model_directory, "directory with a tokenizer.json");
+  add_path_option(*source, "--tokenizer", options.tokenizer_file, "the tokenizer.json itself");
   source->require_option(1);
 }
 

@@ -1,28 +1,26 @@
 #include "apps/verify_command.h"
 
-#include <fmt/core.h>
-
-#include <cstdio>
 #include <memory>
 
+#include "base/printable.h"
 #include "verify/verify.h"
 
 namespace deepinfer {
 namespace {
 
 constexpr char kExamples[] = R"(Examples:
-  deepinfer verify --model golden/tiny --golden golden
-  deepinfer verify --model models/mini --golden models/mini/golden --isa ref --json)";
+  deepinfer verify --model models/mini --golden models/mini/golden
+  deepinfer verify --model golden/tiny --golden golden --isa ref --json)";
 
 // A line a check as soon as it is known, then the summary; with --json one object at the end.
 int run_verify(const VerifyOptions& options, bool json) {
   const auto print_check = [](const VerifyCheck& check) {
-    fmt::print("{}\n", verify_line(check));
-    std::fflush(stdout);
+    print_output("{}\n", printable(verify_line(check)));
+    static_cast<void>(flush_output());  // main() says when it fails
   };
   const auto report = json ? verify_golden(options) : verify_golden(options, print_check);
   if (!report.ok()) return fail(report.error());
-  fmt::print("{}\n", json ? verify_json(*report) : verify_summary(*report));
+  print_output("{}\n", json ? verify_json(*report) : verify_summary(*report));
   return report->passed() ? kExitOk : kExitFailed;
 }
 
@@ -33,9 +31,9 @@ Command add_verify_command(CLI::App& program) {
   auto json = std::make_shared<bool>(false);
   CLI::App* parser = program.add_subcommand("verify", "check the engine against reference outputs");
   parser->footer(kExamples);
-  parser->fallthrough();  // so that --log-level may follow the command
-  parser->add_option("--model", options->model_directory, "directory of the checkpoint")->required();
-  parser->add_option("--golden", options->golden_directory, "directory of the reference outputs")->required();
+  add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
+  add_path_option(*parser, "--golden", options->golden_directory, "directory of the reference outputs")
+      ->required();
   parser->add_option("--isa", options->isa, "auto, ref or avx2")->capture_default_str();
   parser->add_option("--threads", options->threads, "compute threads")
       ->check(CLI::Range(1, 1024))

@@ -1,0 +1,42 @@
+#include "apps/command.h"
+
+#include <cstdio>
+
+#include "base/printable.h"
+
+namespace deepinfer {
+
+// A short write sets stdout's error flag, which flush_output() reads; fmt::print would throw.
+void write_output(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+Status flush_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return Error(Code::kIo, "standard output cannot be written");
+}
+
+void write_note(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+int fail(const Error& error) {
+  std::string text = "deepinfer: ";
+  std::string_view rest = error.message();
+  for (size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+    text += printable(rest.substr(0, end)) + '\n';
+    rest.remove_prefix(end + 1);
+  }
+  write_note(text + printable(rest) + '\n');
+  return kExitFailed;
+}
+
+CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::string& path,
+                             const std::string& description) {
+  const auto check = [](const std::string& value) {
+    return value.empty() ? std::string("found an empty string, expected a path") : std::string();
+  };
+  return parser.add_option(name, path, description)->check(CLI::Validator(check, ""));
+}
+
+}  // namespace deepinfer

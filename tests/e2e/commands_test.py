@@ -1,0 +1,271 @@
+"""The commands of the program on the mini model as their users see them: output, errors, exit codes, signals."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import served
+
+MODEL = str(served.MODEL_DIRECTORY)
+IDS = ["generate", "--model", MODEL, "--ids", "0,17,42", "--temperature", "0"]
+SUM = ["generate", "--model", MODEL, "--prompt", "What is 34 + 57?", "--temperature", "0", "--max-tokens", "80"]
+
+
+def run(*arguments, **options):
+    options = {"capture_output": True, "text": True, "timeout": 60, "cwd": served.ROOT, **options}
+    return subprocess.run([str(served.BINARY), *arguments], **options)
+
+
+def assert_one_line(ended, code, part):
+    assert ended.returncode == code, ended
+    assert part in ended.stderr
+    assert ended.stderr.startswith("deepinfer: ") and ended.stderr.count("\n") == 1, ended.stderr
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A copy of the model, of links, for a test to break."""
+    for file in served.MODEL_DIRECTORY.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    """The smallest prompt of the golden data alone, which has logits only: quick to verify."""
+    prompts = tmp_path_factory.mktemp("golden") / "tiny" / "prompts"
+    prompts.mkdir(parents=True)
+    smallest = min((served.MODEL_DIRECTORY / "golden/tiny/prompts").iterdir(), key=lambda file: file.stat().st_size)
+    (prompts / smallest.name).symlink_to(smallest)
+    return str(prompts.parent.parent)
+
+
+def replace(path, text=None):
+    path.unlink()
+    if text is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(text)
+
+
+# ---- generate ----
+
+
+def test_generate_streams_the_text_that_json_holds():
+    streamed = run(*SUM)
+    answer = json.loads(run(*SUM, "--json").stdout)
+    assert streamed.returncode == 0
+    assert streamed.stdout == answer["text"] + "\n"
+    assert "91" in answer["text"]
+    assert answer["finish_reason"] == "stop"
+    assert answer["usage"]["completion_tokens"] == len(answer["ids"]) + 1  # the stop token
+    assert "prefill" in streamed.stderr and "tokens/s" in streamed.stderr
+
+
+def test_generate_ends_with_length_after_max_tokens():
+    answer = json.loads(run(*IDS, "--max-tokens", "3", "--json").stdout)
+    assert len(answer["ids"]) == 3
+    assert answer["finish_reason"] == "length"
+    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3}
+
+
+def test_the_text_depends_on_the_seed_and_not_on_the_threads():
+    def text(seed, threads):
+        options = ["--temperature", "1", "--max-tokens", "24", "--json", "--seed", seed, "--threads", threads]
+        return json.loads(run(*IDS[:-2], *options).stdout)["ids"]
+
+    assert text("7", "1") == text("7", "2")
+    assert text("7", "1") != text("8", "1")
+
+
+def test_messages_come_from_a_file_or_a_pipe(tmp_path):
+    messages = json.dumps([{"role": "user", "content": "What is 34 + 57?"}])
+    (tmp_path / "chat.json").write_text(messages)
+    options = ["generate", "--model", MODEL, "--temperature", "0", "--max-tokens", "80", "--messages"]
+    expected = run(*SUM).stdout
+    assert run(*options, str(tmp_path / "chat.json")).stdout == expected
+    assert run(*options, "/dev/stdin", input=messages).stdout == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "the document is empty"),
+        ("no JSON", "line 1"),
+        ("{}", "messages: found object, expected array"),
+        ('[{"role": "king", "content": "x"}]', "messages[0].role"),
+        ('[{"role": "user"}]', "messages[0]"),
+        ('[{"role": "user", "content": 3}]', "messages[0].content"),
+        ('[{"role": "user", "content": "\\ud800"}]', "bad escape"),
+        ("[" * 10000, "nested"),
+        ("[]", "messages"),
+        (" " * (64 * 1024 * 1024 + 1), "found more than 67108864 bytes"),
+    ],
+)
+def test_messages_that_are_none_are_told_what_is_wrong(tmp_path, text, part):
+    path = tmp_path / "chat.json"
+    path.write_text(text)
+    ended = run("generate", "--model", MODEL, "--messages", str(path))
+    assert_one_line(ended, 1, part)
+    assert str(path) in ended.stderr
+
+
+def test_a_directory_is_no_messages_file(tmp_path):
+    assert_one_line(run("generate", "--model", MODEL, "--messages", str(tmp_path)), 1, "Is a directory")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--ids", "2048"], "prompt_ids: found 2048, expected 0 to 2047"),
+        (["--raw", "--prompt", ""], "prompt_ids: found none"),
+        (["--prompt", "word " * 9000], "the context holds 8192"),
+    ],
+)
+def test_a_prompt_that_the_model_cannot_take_is_refused(arguments, part):
+    assert_one_line(run("generate", "--model", MODEL, *arguments), 1, part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "subcommand is required"),
+        (["swerve"], "unknown command 'swerve'"),
+        (["generate", "--prompt", "x"], "--model is required"),
+        (["generate", "--model", MODEL], "Exactly 1 option"),
+        (["generate", "--model", MODEL, "--prompt", "x", "--ids", "1"], "Exactly 1 option"),
+        (["generate", "--model", "", "--prompt", "x"], "--model: found an empty string, expected a path"),
+        (["inspect", "--model", ""], "--model: found an empty string, expected a path"),
+        (["verify", "--model", MODEL, "--golden", ""], "--golden: found an empty string"),
+        (["tokenize", "--tokenizer", ""], "--tokenizer: found an empty string"),
+        (["generate", "--model", MODEL, "--ids", ""], "--ids: found '', expected token ids"),
+        (["generate", "--model", MODEL, "--ids", "1,x"], "--ids: found 'x', expected token ids"),
+        (["generate", "--model", MODEL, "--ids", "-1"], "--ids: found '-1', expected token ids"),
+        (["generate", "--model", MODEL, "--ids", "99999999999"], "--ids"),
+        ([*IDS[:-2], "--temperature", "nan"], "temperature: found nan"),
+        ([*IDS[:-2], "--temperature", "-1"], "temperature: found -1"),
+        ([*IDS, "--top-p", "0"], "top_p: found 0"),
+        ([*IDS, "--max-tokens", "0"], "--max-tokens"),
+        ([*IDS, "--max-tokens", "-1"], "--max-tokens"),
+        ([*IDS, "--threads", "-1"], "--threads"),
+        ([*IDS, "--threads", "9999"], "--threads"),
+        ([*IDS, "--thinking", "maybe"], "--thinking"),
+        (["inspect", "--model", MODEL, "--log-level", "loud"], "log level 'loud' is unknown"),
+        (["tokenize", "--model", MODEL, "--log-level", "loud"], "log level 'loud' is unknown"),
+    ],
+)
+def test_wrong_usage_has_a_message_and_code_2(arguments, part):
+    ended = run(*arguments)
+    assert ended.returncode == 2, ended
+    assert part in ended.stderr
+    assert ended.stdout == ""
+
+
+def test_ctrl_c_ends_the_answer_where_it_is():
+    arguments = [*IDS[:-2], "--temperature", "2", "--max-tokens", "8000"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([str(served.BINARY), *arguments], **pipes) as process:
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        rest, notes = process.communicate(timeout=60)
+    assert process.returncode == 130, notes
+    assert (first + rest).endswith(b"\n")
+    assert b"tokens/s" in notes
+
+
+# ---- All commands ----
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in
+                         ("serve", "generate", "inspect", "verify", "tokenize", "detokenize"))])
+def test_help_has_examples_and_code_0(arguments):
+    ended = run(*arguments)
+    assert ended.returncode == 0
+    assert ("Examples:" in ended.stdout) == (len(arguments) == 2)
+
+
+@pytest.mark.parametrize("command", ["generate", "inspect", "verify", "tokenize"])
+def test_the_examples_on_the_mini_model_run_as_printed(command):
+    lines = run(command, "--help").stdout.splitlines()
+    examples = [line for line in lines if "deepinfer " in line and "models/mini" in line and "chat.json" not in line]
+    assert examples
+    path = f"{served.BINARY.parent}:{os.environ['PATH']}"
+    for example in examples:
+        ended = subprocess.run(example, shell=True, cwd=served.ROOT, env={**os.environ, "PATH": path}, timeout=120,
+                               capture_output=True, text=True)
+        assert ended.returncode == 0, (example, ended)
+        assert ended.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [*IDS, "--max-tokens", "4"],
+        [*IDS, "--max-tokens", "4", "--json"],
+        ["inspect", "--model", MODEL],
+        ["inspect", "--model", MODEL, "--json"],
+        ["verify", "--model", MODEL, "--golden", "GOLDEN"],
+        ["verify", "--model", MODEL, "--golden", "GOLDEN", "--json"],
+        ["tokenize", "--model", MODEL],
+        ["serve", "--model", MODEL, "--port", "0"],
+        ["--help"],
+    ],
+)
+def test_a_full_disk_is_an_error(arguments, golden):
+    arguments = [golden if argument == "GOLDEN" else argument for argument in arguments]
+    with open("/dev/full", "w") as full:
+        ended = run(*arguments, input='{"text": "x"}\n', capture_output=False, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == 1, ended
+    assert "standard output cannot be written\n" in ended.stderr
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json", "model-00002-of-00005.safetensors"])
+def test_a_pipe_in_place_of_a_file_is_a_fault_and_not_a_wait(model, file):
+    replace(model / file)
+    ended = run("inspect", "--model", str(model))
+    assert ended.returncode == 1
+    assert f"{file}: found no regular file" in ended.stdout
+
+
+def test_a_pipe_in_place_of_the_tokenizer_is_an_error(model):
+    replace(model / "tokenizer.json")
+    assert_one_line(run("tokenize", "--model", str(model), input=""), 1, "tokenizer.json: found no regular file")
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(model):
+    index = json.loads((model / "model.safetensors.index.json").read_text())
+    index["weight_map"]["embed.weight"] = "a\nb\x1b[31m"
+    replace(model / "model.safetensors.index.json", json.dumps(index))
+    for command in (["inspect"], ["generate", "--ids", "1"]):
+        ended = run(*command, "--model", str(model))
+        assert ended.returncode == 1
+        assert r"a\x0ab\x1b[31m: not found" in ended.stdout + ended.stderr
+
+
+# ---- verify ----
+
+
+def test_verify_prints_every_check_and_the_agreement(golden):
+    ended = run("verify", "--model", MODEL, "--golden", golden)
+    assert ended.returncode == 0, ended
+    *checks, summary = ended.stdout.splitlines()
+    assert all("<=" in line or "skipped" in line for line in checks)
+    assert summary.startswith(f"{len(checks)} checks passed, 0 failed, 0 skipped; top-1 agreement of logits ")
+
+
+def test_verify_fails_when_the_model_is_another(model):
+    config = json.loads((model / "config.json").read_text())
+    config["text_config"]["routed_scaling_factor"] = 1.4
+    replace(model / "config.json", json.dumps(config))
+    ended = run("verify", "--model", str(model), "--golden", MODEL + "/golden", "--json")
+    assert ended.returncode == 1
+    report = json.loads(ended.stdout)
+    assert not report["passed"]
+    assert report["counts"]["failed"] == sum(check["outcome"] == "FAIL" for check in report["checks"]) > 0
+
+
+def test_verify_without_golden_data_is_an_error(tmp_path):
+    assert_one_line(run("verify", "--model", MODEL, "--golden", str(tmp_path)), 1, "no golden data")
