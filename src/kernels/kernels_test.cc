@@ -1,8 +1,13 @@
 // Every table against the scalar reference, bit for bit, and every row alone against the row in company.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -57,19 +62,36 @@ Matrix random_matrix(std::mt19937& rng, MatrixKind kind, int64_t rows, int64_t c
   return {};
 }
 
-struct Quantized {
-  std::vector<float> values, scales;
-  int64_t cols;
+struct Operand {
+  std::vector<Bf16> values;
+  int64_t stride;
   ActivationRows rows(int64_t first, int64_t count) const {
-    return {values.data() + first * cols, scales.data() + first * cols / 32, count, cols, cols / 32};
+    return {.values = values.data() + first * stride, .count = count, .stride = stride};
   }
 };
 
-Quantized random_activations(std::mt19937& rng, KernelContext& ctx, int64_t rows, int64_t cols) {
-  Quantized quantized{std::vector<float>(rows * cols), std::vector<float>(rows * cols / 32), cols};
-  const auto x = random_bf16(rng, rows * cols, 3.0f);
-  (*select_ops("ref"))->quantize_rows(ctx, x.data(), rows, cols, quantized.values.data(), quantized.scales.data());
-  return quantized;
+Operand quantized_operand(KernelContext& ctx, const std::vector<Bf16>& x, int64_t cols) {
+  Operand operand{std::vector<Bf16>(x.size()), cols};
+  (*select_ops("ref"))->quantize_rows(ctx, x.data(), std::ssize(x) / cols, cols, operand.values.data());
+  return operand;
+}
+Operand plain_operand(KernelContext& ctx, const std::vector<Bf16>& x, int64_t cols) {
+  const int64_t rows = std::ssize(x) / cols, stride = (cols + 1) / 2 * 2;
+  Operand operand{std::vector<Bf16>(rows * stride), stride};
+  (*select_ops("ref"))->pair_rows(ctx, x.data(), rows, cols, operand.values.data());
+  return operand;
+}
+
+// Bits, all NaN being one.
+std::vector<uint32_t> bits_of(std::span<const float> values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::isnan(value) ? 0x7fc00000u : std::bit_cast<uint32_t>(value));
+  return bits;
+}
+std::vector<uint16_t> bits_of(std::span<const Bf16> values) {
+  std::vector<uint16_t> bits;
+  for (const Bf16 value : values) bits.push_back(std::isnan(to_float(value)) ? 0x7fc0 : value.bits);
+  return bits;
 }
 
 class TableTest : public testing::TestWithParam<const char*> {
@@ -86,28 +108,102 @@ class TableTest : public testing::TestWithParam<const char*> {
   std::mt19937 rng_{42};
 };
 
-TEST_P(TableTest, ProductsOfEveryKindEqualTheReferenceForAnyNumberOfRows) {
-  const int64_t shapes[][2] = {{16, 32}, {48, 64}, {4, 96}, {24, 256}, {100, 160}};
-  for (const MatrixKind kind : {MatrixKind::kFp8, MatrixKind::kFp4, MatrixKind::kBf16, MatrixKind::kF32}) {
+// Products of `x` rows [0, count) with both tables, for every count given.
+void compare_products(const Ops& ref, const Ops& ops, KernelContext& ctx, const MatrixView& w, const Operand& x,
+                      const std::vector<int64_t>& counts) {
+  const int64_t most = *std::max_element(counts.begin(), counts.end());
+  std::vector<float> expected(most * w.rows), found(most * w.rows);
+  std::vector<Bf16> rounded(most * w.rows);
+  ref.linear(ctx, w, x.rows(0, most), {.f32 = expected.data(), .stride = w.rows});
+  const auto expected_bits = bits_of(std::span<const float>(expected));
+  for (const int64_t count : counts) {
+    std::fill(found.begin(), found.end(), -1.0f);
+    ops.linear(ctx, w, x.rows(0, count), {.f32 = found.data(), .stride = w.rows});
+    ops.linear(ctx, w, x.rows(0, count), {.bf16 = rounded.data(), .stride = w.rows});
+    const auto found_bits = bits_of(std::span<const float>(found));
+    for (int64_t i = 0; i < count * w.rows; ++i) {
+      ASSERT_EQ(found_bits[i], expected_bits[i])
+          << "kind " << int(w.kind) << " shape " << w.rows << "x" << w.cols << " rows " << count << ", row "
+          << i / w.rows << " output " << i % w.rows << ": found " << found[i] << " expected " << expected[i];
+      ASSERT_EQ(std::isnan(found[i]) ? std::isnan(to_float(rounded[i])) : rounded[i] == to_bf16(found[i]), true);
+    }
+    for (int64_t i = count * w.rows; i < most * w.rows; ++i) ASSERT_EQ(found[i], -1.0f) << "written beyond its rows";
+  }
+}
+
+TEST_P(TableTest, ProductsOfEveryKindEqualTheReferenceForOneToThirtyThreeRows) {
+  std::vector<int64_t> counts(33);
+  std::iota(counts.begin(), counts.end(), 1);
+  for (const MatrixKind kind : {MatrixKind::kFp8, MatrixKind::kFp4, MatrixKind::kBf16}) {
+    const Matrix matrix = random_matrix(rng_, kind, 112, 192);
+    const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 33 * 192, 3.0f), 192);
+    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), x, counts);
+  }
+}
+
+TEST_P(TableTest, ProductsOfEveryShapeEqualTheReference) {
+  const int64_t shapes[][2] = {{16, 32}, {48, 64}, {4, 96}, {24, 256}, {100, 160}, {1, 32}, {300, 544}, {65, 1056}};
+  for (const MatrixKind kind : {MatrixKind::kFp8, MatrixKind::kFp4, MatrixKind::kBf16}) {
     for (const auto& [rows, cols] : shapes) {
       const Matrix matrix = random_matrix(rng_, kind, rows, cols);
-      const int64_t tokens = 70;
-      const Quantized x = random_activations(rng_, bench_.context(), tokens, cols);
-      std::vector<float> expected(tokens * rows), found(tokens * rows);
-      ref_->linear(bench_.context(), matrix.view(), x.rows(0, tokens), {.f32 = expected.data(), .stride = rows});
-      for (const int64_t count : {1, 2, 3, 4, 5, 33, 64, 70}) {
-        std::fill(found.begin(), found.end(), -1.0f);
-        ops_->linear(bench_.context(), matrix.view(), x.rows(0, count), {.f32 = found.data(), .stride = rows});
-        ASSERT_EQ(std::memcmp(found.data(), expected.data(), count * rows * sizeof(float)), 0)
-            << "kind " << int(kind) << " shape " << rows << "x" << cols << " rows " << count;
+      const auto x = random_bf16(rng_, 70 * cols, 3.0f);
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(bench_.context(), x, cols),
+                       {1, 2, 3, 6, 7, 64, 70});
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols),
+                       {1, 5, 70});
+    }
+  }
+}
+
+TEST_P(TableTest, ManyRowsEqualTheReferenceBeyondEveryTile) {
+  const Matrix matrix = random_matrix(rng_, MatrixKind::kFp4, 72, 576);
+  const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 601 * 576, 3.0f), 576);
+  compare_products(*ref_, *ops_, bench_.context(), matrix.view(), x, {255, 256, 257, 601});
+}
+
+TEST_P(TableTest, OddNumbersOfColumnsEndAtTheirLastColumn) {
+  for (const int64_t cols : {1, 3, 33, 95}) {
+    const Matrix matrix = random_matrix(rng_, MatrixKind::kBf16, 20, cols);
+    auto x = random_bf16(rng_, 9 * cols);
+    for (int64_t row = 0; row < 9; ++row) x[row * cols + cols - 1] = to_bf16(-0.0f);
+    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols), {1, 2, 9});
+  }
+}
+
+// Scales at both ends of their range, codes of every kind, denormal activations, infinities, rows of zeros.
+TEST_P(TableTest, ProductsOfExtremeNumbersEqualTheReference) {
+  const int64_t rows = 64, cols = 128;
+  for (const int low : {0, 20, 60, 190, 250}) {
+    for (const MatrixKind kind : {MatrixKind::kFp8, MatrixKind::kFp4}) {
+      const auto codes = random_bytes(rng_, rows * cols);
+      const auto scales = random_bytes(rng_, rows * cols / 32, low, low + 5);
+      const Matrix matrix = kind == MatrixKind::kFp8
+                                ? *Matrix::pack_fp8(rows, cols, codes, std::span(scales).first(rows * cols / 1024))
+                                : *Matrix::pack_fp4(rows, cols, std::span(codes).first(rows * cols / 2), scales);
+      auto x = random_bf16(rng_, 12 * cols);
+      std::fill_n(x.begin() + cols, cols, Bf16{0});
+      for (int64_t k = 0; k < cols; ++k) x[2 * cols + k].bits = static_cast<uint16_t>(k);           // denormal
+      for (int64_t k = 0; k < cols; ++k) x[3 * cols + k].bits = static_cast<uint16_t>(0x0080 + k);  // just normal
+      for (int64_t k = 0; k < cols; ++k) x[4 * cols + k].bits = static_cast<uint16_t>(0x2b00 + 8 * k);  // 2^-41 and on
+      for (int64_t k = 0; k < cols; k += 5) x[5 * cols + k].bits = 0x7f80;                           // infinite
+      for (int64_t k = 0; k < cols; ++k) x[6 * cols + k].bits = static_cast<uint16_t>(0x7f00 + k % 128);  // huge
+      const Operand plain = plain_operand(bench_.context(), x, cols);
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain, {12});
+      for (int64_t row = 0; row < 12; ++row) {
+        compare_products(*ref_, *ops_, bench_.context(), matrix.view(),
+                         {{plain.values.begin() + row * cols, plain.values.begin() + (row + 1) * cols}, cols},
+                         {1});
       }
+      x.resize(2 * cols);
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(bench_.context(), x, cols),
+                       {1, 2});
     }
   }
 }
 
 TEST_P(TableTest, RowsMayBeGatheredAndMatricesCut) {
   const Matrix matrix = random_matrix(rng_, MatrixKind::kFp8, 96, 64);
-  const Quantized x = random_activations(rng_, bench_.context(), 8, 64);
+  const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 8 * 64, 3.0f), 64);
   std::vector<float> all(8 * 96), part(3 * 32);
   ref_->linear(bench_.context(), matrix.view(), x.rows(0, 8), {.f32 = all.data(), .stride = 96});
   const int32_t index[] = {5, 0, 7};
@@ -119,34 +215,146 @@ TEST_P(TableTest, RowsMayBeGatheredAndMatricesCut) {
   }
 }
 
+TEST_P(TableTest, ListsOfProductsEqualTheirProductsAlone) {
+  const MatrixKind kinds[] = {MatrixKind::kFp8, MatrixKind::kBf16, MatrixKind::kFp4, MatrixKind::kFp4};
+  const int64_t rows[] = {96, 20, 160, 16}, counts[] = {1, 3, 2, 11}, cols = 96;
+  const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 11 * cols), cols);
+  std::vector<Matrix> matrices;
+  std::vector<std::vector<float>> expected, found;
+  std::vector<LinearTask> tasks;
+  for (int i = 0; i < 4; ++i) {
+    matrices.push_back(random_matrix(rng_, kinds[i], rows[i], cols));
+    expected.emplace_back(rows[i] * counts[i]);
+    found.emplace_back(rows[i] * counts[i]);
+    ref_->linear(bench_.context(), matrices[i].view(), x.rows(0, counts[i]), {.f32 = expected[i].data(), .stride = rows[i]});
+  }
+  for (int i = 0; i < 4; ++i) {
+    tasks.push_back({matrices[i].view(), x.rows(0, counts[i]), {.f32 = found[i].data(), .stride = rows[i]}});
+  }
+  ops_->linear_list(bench_.context(), tasks);
+  EXPECT_EQ(expected, found);
+  ops_->linear_list(bench_.context(), {});
+}
+
 TEST_P(TableTest, EveryWeightCodeDecodesToItsValue) {
   std::vector<uint8_t> codes(256 * 32, 0);
   for (int n = 0; n < 256; ++n) codes[n * 32 + n % 32] = static_cast<uint8_t>(n);
   const auto fp8 = Matrix::pack_fp8(256, 32, codes, std::vector<uint8_t>(8, 127));
-  const std::vector<float> ones(32, 1.0f);
-  std::vector<float> y(256);
-  ops_->linear(bench_.context(), fp8->view(), {.values = ones.data(), .count = 1, .stride = 32},
-               {.f32 = y.data(), .stride = 256});
-  for (int code = 0; code < 256; ++code) {
-    if ((code & 127) == 127) {
-      EXPECT_TRUE(std::isnan(y[code]));
-    } else {
-      EXPECT_EQ(y[code], e4m3_to_float(static_cast<uint8_t>(code)));
+  const std::vector<Bf16> ones(12 * 32, to_bf16(1.0f));
+  for (const int64_t count : {1, 12}) {
+    std::vector<float> y(256 * count);
+    ops_->linear(bench_.context(), fp8->view(), {.values = ones.data(), .count = count, .stride = 32},
+                 {.f32 = y.data(), .stride = 256});
+    for (int64_t i = 0; i < 256 * count; ++i) {
+      const auto code = static_cast<uint8_t>(i % 256);
+      if ((code & 127) == 127) {
+        EXPECT_TRUE(std::isnan(y[i]));
+      } else {
+        EXPECT_EQ(y[i], e4m3_to_float(code));
+      }
     }
   }
 }
 
-TEST_P(TableTest, HyperConnectionMixEqualsTheReference) {
-  const int64_t hidden = 160, rows = 5;
-  const Matrix fn = random_matrix(rng_, MatrixKind::kF32, 24, 4 * hidden);
-  std::vector<float> base(24, 0.1f), scale = {0.7f, 0.9f, 1.1f};
-  const HcParams params{fn.view(), base.data(), scale.data()};
-  const auto h = random_bf16(rng_, rows * 4 * hidden);
-  std::vector<float> widened(rows * 4 * hidden), products(rows * 24);
-  std::vector<HcMix> expected(rows), found(rows);
-  ref_->hc_mix(bench_.context(), params, h.data(), rows, hidden, widened.data(), products.data(), expected.data());
-  ops_->hc_mix(bench_.context(), params, h.data(), rows, hidden, widened.data(), products.data(), found.data());
-  EXPECT_EQ(std::memcmp(expected.data(), found.data(), rows * sizeof(HcMix)), 0);
+// Numbers of every magnitude, both zeros, and what quantizers saturate.
+std::vector<Bf16> wide_bf16(std::mt19937& rng, size_t count) {
+  std::vector<Bf16> values(count);
+  std::uniform_int_distribution<int> bits(0, 0xffff);
+  for (auto& value : values) {
+    do value.bits = static_cast<uint16_t>(bits(rng));
+    while ((value.bits & 0x7f80) == 0x7f80);
+  }
+  return values;
+}
+
+TEST_P(TableTest, OperandsEqualTheReference) {
+  for (const float spread : {0.0f, 1e-6f, 1.0f, 1e30f}) {
+    auto x = spread == 0.0f ? wide_bf16(rng_, 40 * 96) : random_bf16(rng_, 40 * 96, spread);
+    std::fill_n(x.begin() + 96, 96, Bf16{0});
+    x[5].bits = 0x7fc0;
+    x[300].bits = 0xff80;
+    std::vector<Bf16> expected(x.size()), found(x.size());
+    ref_->quantize_rows(bench_.context(), x.data(), 40, 96, expected.data());
+    ops_->quantize_rows(bench_.context(), x.data(), 40, 96, found.data());
+    EXPECT_EQ(bits_of(std::span<const Bf16>(expected)), bits_of(std::span<const Bf16>(found)));
+    for (const int64_t cols : {1, 7, 16, 96}) {
+      std::vector<Bf16> pairs(40 * (cols + 1)), pairs_found(40 * (cols + 1));
+      ref_->pair_rows(bench_.context(), x.data(), 40, cols, pairs.data());
+      ops_->pair_rows(bench_.context(), x.data(), 40, cols, pairs_found.data());
+      EXPECT_EQ(pairs, pairs_found);
+    }
+  }
+}
+
+TEST_P(TableTest, NormRotationAndSwigluEqualTheReference) {
+  for (const int64_t cols : {32, 100, 256, 1280}) {
+    const auto x = random_bf16(rng_, 9 * cols, 3.0f), w = random_bf16(rng_, cols);
+    std::vector<Bf16> expected(x.size()), found(x.size());
+    ref_->rms_norm(bench_.context(), x.data(), w.data(), 9, cols, 1e-20f, expected.data());
+    ops_->rms_norm(bench_.context(), x.data(), w.data(), 9, cols, 1e-20f, found.data());
+    EXPECT_EQ(expected, found);
+
+    const auto up = random_bf16(rng_, 9 * cols, 20.0f);
+    const std::vector<float> weights = {0.1f, 2.0f, 0.3f, 1.5f, 0.0f, 1e-3f, 0.7f, 0.9f, 1.0f};
+    for (const float* slot_weights : {weights.data(), static_cast<const float*>(nullptr)}) {
+      ref_->swiglu(bench_.context(), x.data(), up.data(), slot_weights, 9, cols, 5.0f, expected.data());
+      ops_->swiglu(bench_.context(), x.data(), up.data(), slot_weights, 9, cols, 5.0f, found.data());
+      EXPECT_EQ(expected, found);
+    }
+  }
+  for (const int64_t rotary : {6, 16, 64}) {
+    std::vector<float> angles(rotary);
+    std::normal_distribution<float> normal;
+    for (float& angle : angles) angle = normal(rng_);
+    const std::vector<const float*> rows(3, angles.data());
+    auto expected = random_bf16(rng_, 3 * 5 * 96);
+    auto found = expected;
+    for (const auto rotation : {Ops::Rotation::kForward, Ops::Rotation::kInverse}) {
+      ref_->rotate(bench_.context(), expected.data(), 3, 5, 96, rotary, rows.data(), rotation);
+      ops_->rotate(bench_.context(), found.data(), 3, 5, 96, rotary, rows.data(), rotation);
+      EXPECT_EQ(expected, found);
+    }
+  }
+}
+
+TEST_P(TableTest, HyperConnectionsEqualTheReferenceForAnyNumberOfRows) {
+  for (const int64_t hidden : {6, 8, 160}) {
+    const Matrix fn = random_matrix(rng_, MatrixKind::kF32, 24, 4 * hidden);
+    std::vector<float> base(24, 0.1f), scale = {0.7f, 0.9f, 1.1f};
+    const HcParams params{fn.view(), base.data(), scale.data()};
+    const auto h = random_bf16(rng_, 37 * 4 * hidden), y = random_bf16(rng_, 37 * hidden);
+    for (const int64_t rows : {1, 3, 4, 7, 37}) {
+      std::vector<float> products(rows * 24), products_found(rows * 24);
+      std::vector<HcMix> expected(rows), found(rows);
+      ref_->hc_mix(bench_.context(), params, h.data(), rows, hidden, products.data(), expected.data());
+      ops_->hc_mix(bench_.context(), params, h.data(), rows, hidden, products_found.data(), found.data());
+      EXPECT_EQ(products, products_found);
+      EXPECT_EQ(std::memcmp(expected.data(), found.data(), rows * sizeof(HcMix)), 0);
+
+      std::vector<Bf16> folded(rows * hidden), folded_found(rows * hidden);
+      ref_->hc_fold(bench_.context(), h.data(), &expected[0].a[0], sizeof(HcMix) / 4, rows, hidden, folded.data());
+      ops_->hc_fold(bench_.context(), h.data(), &expected[0].a[0], sizeof(HcMix) / 4, rows, hidden, folded_found.data());
+      EXPECT_EQ(folded, folded_found);
+      auto unfolded = h, unfolded_found = h;
+      ref_->hc_unfold(bench_.context(), y.data(), expected.data(), rows, hidden, unfolded.data());
+      ops_->hc_unfold(bench_.context(), y.data(), expected.data(), rows, hidden, unfolded_found.data());
+      EXPECT_EQ(unfolded, unfolded_found);
+    }
+  }
+}
+
+TEST_P(TableTest, EngramGateEqualsTheReference) {
+  for (const int64_t hidden : {20, 64, 320}) {
+    const auto q = random_bf16(rng_, 4 * hidden), k = random_bf16(rng_, 4 * hidden), kv = random_bf16(rng_, 3 * 5 * hidden);
+    auto expected = random_bf16(rng_, 3 * 4 * hidden);
+    auto found = expected;
+    EngramGateArgs args{.hidden = hidden, .q_weight = q.data(), .k_weight = k.data(), .key_value = kv.data(),
+                        .h = expected.data()};
+    ref_->engram_gate(bench_.context(), args, 3);
+    args.h = found.data();
+    ops_->engram_gate(bench_.context(), args, 3);
+    EXPECT_EQ(expected, found);
+  }
 }
 
 TEST_P(TableTest, SparseAttentionEqualsTheReferenceForEveryListLength) {
@@ -217,7 +425,7 @@ TEST_P(TableTest, IndexScoresEqualTheReferenceForAnyRuns) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2"));
+INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2", "avx512", "avx512bf16"));
 
 TEST(AttentionChunkTest, ChunksAreSixtyFourColumnsWhereverTheWindowEnds) {
   const auto ends = [](int32_t window, int32_t compressed, int64_t window_columns) {

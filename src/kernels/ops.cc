@@ -5,15 +5,16 @@
 #include "base/checked_math.h"
 #include "kernels/ref/ref_ops.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/avx512.h"
 
 namespace deepinfer {
 
 const Ops& ref::table() {
   static const Ops ops = {
       .name = "ref",
-      .linear = linear,
+      .linear_list = linear_list,
       .quantize_rows = quantize_rows,
-      .widen_rows = widen_rows,
+      .pair_rows = pair_rows,
       .rms_norm = rms_norm,
       .rotate = rotate,
       .hc_mix = hc_mix,
@@ -47,14 +48,40 @@ size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim) {
   return round_up(static_cast<size_t>((padded_heads + 8) * index_head_dim) * sizeof(float), 64);
 }
 
+size_t hc_scratch_bytes(int64_t hidden) {
+  // Block sums of a tile of rows: 24 products and the sum of squares, padded to 32.
+  return ceil_div(static_cast<size_t>(4 * hidden), kSumBlock) * kHcRowTile * kHcSumStride * sizeof(float);
+}
+
+namespace {
+
+struct Table {
+  std::string_view name;
+  const Ops& (*ops)();
+  bool (*supported)();
+  std::string_view needs;
+};
+
+// The best first.
+constexpr Table kTables[] = {
+    {"avx512bf16", avx512bf16::table, avx512bf16::supported, "AVX-512 with F, BW, DQ, VL, VBMI and BF16"},
+    {"avx512", avx512::table, avx512::supported, "AVX-512 with F, BW, DQ and VL"},
+    {"avx2", avx2::table, avx2::supported, "AVX2 and FMA"},
+    {"ref", ref::table, [] { return true; }, "nothing"},
+};
+
+}  // namespace
+
 Result<const Ops*> select_ops(std::string_view name) {
-  if (name == "ref") return &ref::table();
-  if (name == "avx2") {
-    if (avx2::supported()) return &avx2::table();
-    return Error(Code::kUnimplemented, "instruction set 'avx2': this processor lacks AVX2 or FMA");
+  for (const Table& table : kTables) {
+    if (name != "auto" && name != table.name) continue;
+    if (table.supported()) return &table.ops();
+    if (name == table.name) {
+      return Error(Code::kUnimplemented, "instruction set '{}': this processor lacks {}", name, table.needs);
+    }
   }
-  if (name == "auto") return avx2::supported() ? &avx2::table() : &ref::table();
-  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref or avx2", name);
+  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref, avx2, avx512 or avx512bf16",
+               name);
 }
 
 }  // namespace deepinfer

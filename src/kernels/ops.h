@@ -30,15 +30,16 @@ struct KernelContext {
   std::byte* thread_scratch(int64_t part) const { return scratch + static_cast<size_t>(part) * scratch_bytes; }
 };
 
-// Rows of activations in fp32, as the products read them: bf16 or fp32 numbers, or the values of E4M3 codes with one
-// power-of-two scale per 32 columns.
+// Rows of activations as the products read them: bf16 numbers, the two columns of every pair exchanged, column k at place
+// k ^ 1, as in packed matrices (kernels/matrix.h); quantize_rows() and pair_rows() make them. After an odd last column
+// comes a zero.
 struct ActivationRows {
-  const float* values = nullptr;       // row i at values + i * stride
-  const float* scales = nullptr;       // row i at scales + i * scale_stride; null = no scales
+  const Bf16* values = nullptr;        // row i at values + i * stride, aligned to 4
   int64_t count = 0;
   int64_t stride = 0;
-  int64_t scale_stride = 0;
-  const int32_t* row_index = nullptr;  // when set, row i is row row_index[i] of the arrays above
+  const int32_t* row_index = nullptr;  // when set, row i is row row_index[i] of `values`
+
+  const Bf16* row(int64_t i) const { return values + (row_index != nullptr ? row_index[i] : i) * stride; }
 };
 
 // Where a product goes: exactly one of the two. Row i at f32/bf16 + i * stride.
@@ -46,6 +47,13 @@ struct OutputRows {
   float* f32 = nullptr;
   Bf16* bf16 = nullptr;                // rounded once at the end
   int64_t stride = 0;
+};
+
+// One product of a list: y = W x.
+struct LinearTask {
+  MatrixView weights;                  // any kind but kF32
+  ActivationRows x;
+  OutputRows y;
 };
 
 // One hyper-connection mix of a token (model-v41 3): A folds, P and C unfold.
@@ -119,16 +127,20 @@ struct EngramGateArgs {
 struct Ops {
   std::string_view name;               // "ref", "avx2"
 
-  // y = W x. Per output: acc = sum over blocks of 32 columns, ascending, of (sum of the block's products, ascending
-  // from zero, each by one fma) * a_scale * w_scale. Blocks of a kF32 matrix add up in fp64, rounded once at the end.
-  // Any matrix kind. model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4).
-  void (*linear)(KernelContext&, const MatrixView& weights, const ActivationRows& x, const OutputRows& y);
+  // y = W x for every task of the list, in one region of the pool; outputs must not overlap. Per output: acc = sum over
+  // blocks of 32 columns, ascending, of (sum of the block's products, ascending from zero, each by one fma) * w_scale.
+  // model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4).
+  void (*linear_list)(KernelContext&, std::span<const LinearTask> tasks);
+  void linear(KernelContext& ctx, const MatrixView& weights, const ActivationRows& x, const OutputRows& y) const {
+    const LinearTask task = {weights, x, y};
+    linear_list(ctx, {&task, 1});
+  }
 
-  // Q8 of bf16 rows: values [rows][cols] of the codes, scales [rows][cols / 32]. Exact. Requires cols % 32 == 0.
-  void (*quantize_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values, float* scales);
+  // Q8 of bf16 rows as an operand: code times scale, exact in bf16, in exchanged pairs. Requires cols % 32 == 0.
+  void (*quantize_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
 
-  // bf16 rows as fp32 rows. Exact.
-  void (*widen_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values);
+  // bf16 rows as an operand: the same numbers in exchanged pairs, [rows][cols rounded up to even].
+  void (*pair_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
 
   // out = bf((x * 1/sqrt(mean(x^2) + eps)) * weight), row by row; may alias. Sum of squares in blocks of 32.
   void (*rms_norm)(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
@@ -140,10 +152,11 @@ struct Ops {
   void (*rotate)(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
                  const float* const* cos_sin, Rotation rotation);
 
-  // Hyper-connections: mix of each token's streams h [rows][4][hidden]; products [rows][24] is left
-  // with the 24 numbers after the statistic.
-  void (*hc_mix)(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* widened,
-                 float* products, HcMix* mixes);
+  // Hyper-connections: mix of each token's streams h [rows][4][hidden]; products [rows][24] is left with the 24 numbers
+  // after the statistic. Products as in linear_list, but block sums add up in fp64 and are rounded once at the end.
+  // Needs hc_scratch_bytes() of scratch.
+  void (*hc_mix)(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
+                 HcMix* mixes);
   // x[d] = bf(sum_i w[i] h[i][d]); weights at w + row * weight_stride floats.
   void (*hc_fold)(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
                   int64_t hidden, Bf16* x);
@@ -171,9 +184,14 @@ struct Ops {
                     Bf16* latent);
 };
 
-// Bytes of scratch per thread that sparse_attention and index_scores need for these sizes.
+// Rows that hc_mix takes at once, and its numbers per block of columns: 24 sums of products, the sum of squares, padding.
+inline constexpr int64_t kHcRowTile = 4;
+inline constexpr int64_t kHcSumStride = 32;
+
+// Bytes of scratch per thread that sparse_attention, index_scores and hc_mix need for these sizes.
 size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim);
 size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim);
+size_t hc_scratch_bytes(int64_t hidden);
 
 // The table of a name ("ref", "avx2"), or of the best this processor has ("auto"). kInvalidArgument for an unknown name,
 // kUnimplemented when the processor lacks it.

@@ -96,7 +96,7 @@ void attend_and_project(ForwardPass& pass, const BlockWeights& weights) {
 
   // Grouped output: wo_a row block g reads the heads of group g, without activation quantization.
   const int64_t group_cols = heads * head_dim / config.o_groups, rank = config.o_lora_rank;
-  const ActivationRows o = pass.widen(ws.o.data(), rows, heads * head_dim);
+  const ActivationRows o = pass.pair(ws.o.data(), rows, heads * head_dim);
   for (int64_t group = 0; group < config.o_groups; ++group) {
     ActivationRows part = o;
     part.values += group * group_cols;

@@ -24,7 +24,7 @@ int64_t pair_group_of(const KvLayout& layout, int64_t group) {
 int64_t pool_pairs(ForwardPass& pass, const CompressorWeights& weights, int64_t pair_group, int64_t layer) {
   Workspace& ws = pass.ws;
   const int64_t dim = pass.config.head_dim;
-  const ActivationRows x = pass.widen(ws.x.data(), pass.num_rows(), pass.config.hidden_size);
+  const ActivationRows x = pass.pair(ws.x.data(), pass.num_rows(), pass.config.hidden_size);
   pass.ops.linear(pass.kernel, weights.wkv.view(), x, {.f32 = ws.pair_values.data(), .stride = dim});
   pass.ops.linear(pass.kernel, weights.wgate->view(), x, {.f32 = ws.pair_gates.data(), .stride = dim});
   pass.observe("compressor_value", layer, ws.pair_values.data(), pass.num_rows() * dim);
@@ -45,7 +45,7 @@ int64_t pool_pairs(ForwardPass& pass, const CompressorWeights& weights, int64_t 
 
 int64_t project_latents(ForwardPass& pass, const CompressorWeights& weights) {
   Workspace& ws = pass.ws;
-  pass.linear(weights.wkv, pass.widen(ws.x.data(), pass.num_rows(), pass.config.hidden_size), ws.latents.data());
+  pass.linear(weights.wkv, pass.pair(ws.x.data(), pass.num_rows(), pass.config.hidden_size), ws.latents.data());
   for (int64_t i = 0; i < pass.num_rows(); ++i) ws.latent_rows[i] = static_cast<int32_t>(i);
   return pass.num_rows();
 }
@@ -62,7 +62,7 @@ void compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPl
   pass.rms_norm(ws.latents.data(), weights.norm, count, ws.latents.data());
   pass.observe("latent", layer, ws.latents.data(), count * dim);
 
-  pass.linear(weights.wk, pass.widen(ws.latents.data(), count, dim), ws.index_keys.data());
+  pass.linear(weights.wk, pass.pair(ws.latents.data(), count, dim), ws.index_keys.data());
   pass.rms_norm(ws.index_keys.data(), weights.k_norm, count, ws.index_keys.data());
   for (int64_t i = 0; i < count; ++i) {
     const int64_t group_start = pass.rows[ws.latent_rows[i]].position / plan.ratio * plan.ratio;

@@ -55,9 +55,9 @@ void run_markov_chain(ForwardPass& pass, const DsparkWeights& weights, const Bf1
     std::copy_n(x + k * hidden, hidden, features.begin());
     std::copy_n(embedding, rank, features.begin() + hidden);
     float& confidence = out.confidence.emplace_back();
-    pass.ops.linear(pass.kernel, weights.confidence.view(), pass.widen(features.data(), 1, hidden + rank),
+    pass.ops.linear(pass.kernel, weights.confidence.view(), pass.pair(features.data(), 1, hidden + rank),
                     {.f32 = &confidence, .stride = 1});
-    pass.ops.linear(pass.kernel, weights.markov_head.view(), pass.widen(embedding, 1, rank),
+    pass.ops.linear(pass.kernel, weights.markov_head.view(), pass.pair(embedding, 1, rank),
                     {.f32 = markov.data(), .stride = vocab});
     float* logits = ws.logits.data() + k * vocab;
     for (int64_t v = 0; v < vocab; ++v) logits[v] += markov[v];
@@ -127,7 +127,7 @@ Result<DraftOutput> Model::draft(Sequence& sequence, int32_t next_id, const Draf
   const int64_t rows = pass.num_rows(), hidden = config.hidden_size;
   pass.ops.hc_fold(pass.kernel, ws.h.data(), ws.pre.data(), 4, rows, hidden, ws.x.data());
   pass.rms_norm(ws.x.data(), weights.norm, rows, ws.y.data());
-  pass.ops.linear(pass.kernel, impl_->weights.head.view(), pass.widen(ws.y.data(), rows, hidden),
+  pass.ops.linear(pass.kernel, impl_->weights.head.view(), pass.pair(ws.y.data(), rows, hidden),
                   {.f32 = ws.logits.data(), .stride = config.vocab_size});
   DraftOutput out;
   run_markov_chain(pass, weights, ws.x.data(), next_id, choose, out);

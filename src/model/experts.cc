@@ -14,7 +14,7 @@ namespace {
 void route(ForwardPass& pass, const MoeWeights& weights) {
   Workspace& ws = pass.ws;
   const int64_t experts = weights.gate.view().rows, k = weights.experts_per_token;
-  pass.ops.linear(pass.kernel, weights.gate.view(), pass.widen(ws.x.data(), pass.num_rows(), pass.config.hidden_size),
+  pass.ops.linear(pass.kernel, weights.gate.view(), pass.pair(ws.x.data(), pass.num_rows(), pass.config.hidden_size),
                   {.f32 = ws.router_logits.data(), .stride = experts});
   const int64_t threads = pass.kernel.pool->num_threads();
   pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
@@ -106,7 +106,6 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer) {
   const auto down_project = [&](const ExpertWeights& expert, int64_t slot, int64_t count) {
     ActivationRows input = activated;
     input.values += slot * input.stride;
-    input.scales += slot * input.scale_stride;
     input.count = count;
     pass.ops.linear(pass.kernel, expert.w2.view(), input, {.bf16 = ws.expert_out.data() + slot * hidden, .stride = hidden});
   };

@@ -40,8 +40,8 @@ struct ForwardPass {
   int64_t num_rows() const { return std::ssize(rows); }
   const RopeTable& rope(RopeKind kind) const { return kind == RopeKind::kPlain ? plain_rope : compress_rope; }
 
-  // bf16 rows as operands: widened to fp32, or through Q8. The operand lives in the workspace until the next call.
-  ActivationRows widen(const Bf16* x, int64_t count, int64_t cols);
+  // bf16 rows as operands: as they are, or through Q8. Each kind lives in the workspace until the next call for its kind.
+  ActivationRows pair(const Bf16* x, int64_t count, int64_t cols);
   ActivationRows quantize(const Bf16* x, int64_t count, int64_t cols);
   // y = bf(W x) for rows that follow each other.
   void linear(const Matrix& weights, const ActivationRows& x, Bf16* y);

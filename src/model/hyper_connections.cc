@@ -10,7 +10,7 @@ namespace deepinfer {
 void hc_enter(ForwardPass& pass, const HcWeights& weights, const std::vector<Bf16>& norm) {
   Workspace& ws = pass.ws;
   const int64_t hidden = pass.config.hidden_size;
-  pass.ops.hc_mix(pass.kernel, weights.params(pass.config), ws.h.data(), pass.num_rows(), hidden, ws.widened.data(),
+  pass.ops.hc_mix(pass.kernel, weights.params(pass.config), ws.h.data(), pass.num_rows(), hidden,
                   ws.hc_products.data(), ws.mix.data());
   pass.ops.hc_fold(pass.kernel, ws.h.data(), ws.pre.data(), 4, pass.num_rows(), hidden, ws.x.data());
   pass.rms_norm(ws.x.data(), norm, pass.num_rows(), ws.x.data());

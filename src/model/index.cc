@@ -27,7 +27,7 @@ void project_index_query(ForwardPass& pass, const IndexerWeights& weights) {
     pack_index_row(ws.index_query_bf16.data() + 32 * block, 32, codes, &scale);
     unpack_index_row(codes, &scale, 32, ws.index_query.data() + 32 * block);
   }
-  pass.linear(weights.weights_proj, pass.widen(ws.x.data(), rows, config.hidden_size), ws.head_weights_bf16.data());
+  pass.linear(weights.weights_proj, pass.pair(ws.x.data(), rows, config.hidden_size), ws.head_weights_bf16.data());
   const float factor = 1.0f / std::sqrt(static_cast<float>(dim * heads));
   for (int64_t i = 0; i < rows * heads; ++i) ws.head_weights[i] = to_float(ws.head_weights_bf16[i]) * factor;
 }

@@ -11,18 +11,14 @@ namespace deepinfer {
 
 // ---- operands of the parts -------------------------------------------------------------------------------------------
 
-ActivationRows ForwardPass::widen(const Bf16* x, int64_t count, int64_t cols) {
-  ops.widen_rows(kernel, x, count, cols, ws.widened.data());
-  return {.values = ws.widened.data(), .count = count, .stride = cols};
+ActivationRows ForwardPass::pair(const Bf16* x, int64_t count, int64_t cols) {
+  ops.pair_rows(kernel, x, count, cols, ws.paired.data());
+  return {.values = ws.paired.data(), .count = count, .stride = (cols + 1) / 2 * 2};
 }
 
 ActivationRows ForwardPass::quantize(const Bf16* x, int64_t count, int64_t cols) {
-  ops.quantize_rows(kernel, x, count, cols, ws.q8_values.data(), ws.q8_scales.data());
-  return {.values = ws.q8_values.data(),
-          .scales = ws.q8_scales.data(),
-          .count = count,
-          .stride = cols,
-          .scale_stride = cols / 32};
+  ops.quantize_rows(kernel, x, count, cols, ws.quantized.data());
+  return {.values = ws.quantized.data(), .count = count, .stride = cols};
 }
 
 void ForwardPass::linear(const Matrix& weights, const ActivationRows& x, Bf16* y) {
@@ -262,7 +258,7 @@ Result<std::span<const float>> Model::Impl::compute_logits(ForwardPass& pass, st
   }
   if (wanted == 0) return std::span<const float>();
   pass.rms_norm(ws.x.data(), weights.norm, wanted, ws.x.data());
-  pass.ops.linear(pass.kernel, weights.head.view(), pass.widen(ws.x.data(), wanted, hidden),
+  pass.ops.linear(pass.kernel, weights.head.view(), pass.pair(ws.x.data(), wanted, hidden),
                   {.f32 = ws.logits.data(), .stride = vocab});
   for (int64_t i = 0; i < wanted * vocab; ++i) {
     if (!std::isfinite(ws.logits[i])) {

@@ -40,7 +40,7 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   const int64_t targets = std::ssize(config.dspark_target_layer_ids);
   const int64_t index_width = config.index_n_heads * config.index_head_dim;
 
-  const int64_t widest = std::max({4 * hidden, query, hidden + config.dspark_markov_rank, head_dim});
+  const int64_t widest = std::max({query, hidden + config.dspark_markov_rank + 1, head_dim});
   const int64_t widest_q8 = std::max({hidden * std::max<int64_t>(1, targets), config.q_lora_rank, grouped,
                                       engram_width, (experts_per_token + 1) * inner});
 
@@ -52,9 +52,8 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.hc_products, rows * 24);
   allocate(ws.x, rows * hidden);
   allocate(ws.y, rows * hidden);
-  allocate(ws.widened, rows * widest);
-  allocate(ws.q8_values, rows * widest_q8);
-  allocate(ws.q8_scales, rows * widest_q8 / 32);
+  allocate(ws.paired, rows * widest);
+  allocate(ws.quantized, rows * widest_q8);
 
   allocate(ws.qr, rows * config.q_lora_rank);
   allocate(ws.q, rows * query);
@@ -90,8 +89,8 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.runs, num_threads * std::max<int64_t>(1, config.candidate_topk_blocks));
   allocate(ws.key_blocks, num_threads * ws.max_blocks);
   const int64_t longest_list = layout.window + std::max(config.index_topk, config.dspark_block_size);
-  ws.kernel_scratch_bytes = std::max(attention_scratch_bytes(longest_list, head_dim),
-                                     index_scratch_bytes(config.index_n_heads, config.index_head_dim));
+  ws.kernel_scratch_bytes = std::max({attention_scratch_bytes(longest_list, head_dim), hc_scratch_bytes(hidden),
+                                      index_scratch_bytes(config.index_n_heads, config.index_head_dim)});
   allocate(ws.kernel_scratch, num_threads * static_cast<int64_t>(ws.kernel_scratch_bytes));
 
   allocate(ws.router_logits, rows * experts);

@@ -39,8 +39,7 @@ struct Workspace {
   Array<Bf16> x, y;                 // input and output of a sublayer [rows][hidden]
 
   // Activations as the products read them.
-  Array<float> widened;             // fp32 copies of bf16 rows
-  Array<float> q8_values, q8_scales;
+  Array<Bf16> paired, quantized;
 
   // Attention.
   Array<Bf16> qr, q, kv, o, z;

@@ -29,16 +29,17 @@ Status Bench::reserve_scratch(size_t size_bytes) {
 
 Product Bench::quantized_product(const MatrixView& weights, std::span<const Bf16> x) {
   const int64_t cols = weights.cols, rows = static_cast<int64_t>(x.size()) / cols;
-  std::vector<float> values(x.size()), scales(x.size() / 32);
-  ops_->quantize_rows(kernels_, x.data(), rows, cols, values.data(), scales.data());
-  return product(weights, {values.data(), scales.data(), rows, cols, cols / 32});
+  std::vector<Bf16> values(x.size());
+  ops_->quantize_rows(kernels_, x.data(), rows, cols, values.data());
+  return product(weights, {.values = values.data(), .count = rows, .stride = cols});
 }
 
 Product Bench::plain_product(const MatrixView& weights, std::span<const Bf16> x) {
   const int64_t cols = weights.cols, rows = static_cast<int64_t>(x.size()) / cols;
-  std::vector<float> values(x.size());
-  ops_->widen_rows(kernels_, x.data(), rows, cols, values.data());
-  return product(weights, {.values = values.data(), .count = rows, .stride = cols});
+  const int64_t stride = (cols + 1) / 2 * 2;
+  std::vector<Bf16> values(rows * stride);
+  ops_->pair_rows(kernels_, x.data(), rows, cols, values.data());
+  return product(weights, {.values = values.data(), .count = rows, .stride = stride});
 }
 
 Product Bench::product(const MatrixView& weights, const ActivationRows& x) {

@@ -92,7 +92,7 @@ Status check_split(OpCheck& op, HcParams params) {
   constexpr int64_t kTokens = 64, kSmallHidden = 8;
   const auto m = generate_f32(405, 22, kTokens * kMixNumbers);
   const std::vector<Bf16> ones(4 * kSmallHidden, to_bf16(1.0f));
-  std::vector<float> widened(ones.size()), products(kMixNumbers);
+  std::vector<float> products(kMixNumbers);
   std::vector<HcMix> mixes(kTokens);
   for (int64_t token = 0; token < kTokens; ++token) {
     std::vector<float> fn(kMixNumbers * ones.size());
@@ -100,8 +100,8 @@ Status check_split(OpCheck& op, HcParams params) {
     ASSIGN_OR_RETURN(const Matrix matrix,
                      Matrix::pack_f32(kMixNumbers, static_cast<int64_t>(ones.size()), fn));
     params.fn = matrix.view();
-    op.bench.ops().hc_mix(op.bench.kernels(), params, ones.data(), 1, kSmallHidden, widened.data(),
-                          products.data(), &mixes[token]);
+    op.bench.ops().hc_mix(op.bench.kernels(), params, ones.data(), 1, kSmallHidden, products.data(),
+                          &mixes[token]);
   }
   return compare_mixes(op, "split.", mixes);
 }
@@ -177,10 +177,11 @@ Status check_hyper_connections(OpCheck& op) {
   ASSIGN_OR_RETURN(const auto scale, op.file.read<float>("scale", {3}));
   const HcParams params{.fn = fn.view(), .base = base.data(), .scale = scale.data()};
 
-  std::vector<float> widened(x.size()), products(kMixTokens * kMixNumbers);
+  RETURN_IF_ERROR(op.bench.reserve_scratch(hc_scratch_bytes(kHidden)));
+  std::vector<float> products(kMixTokens * kMixNumbers);
   std::vector<HcMix> mixes(kMixTokens);
-  op.bench.ops().hc_mix(op.bench.kernels(), params, x.data(), kMixTokens, kHidden, widened.data(),
-                        products.data(), mixes.data());
+  op.bench.ops().hc_mix(op.bench.kernels(), params, x.data(), kMixTokens, kHidden, products.data(),
+                        mixes.data());
   ASSIGN_OR_RETURN(const auto m, op.file.read<float>("m", {kMixTokens, kMixNumbers}));
   op.compare("m", kOfRms, worst_of_rms(m, products, kMixNumbers), kSumLimit);
   RETURN_IF_ERROR(compare_mixes(op, "", mixes));

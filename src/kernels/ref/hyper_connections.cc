@@ -1,4 +1,5 @@
 // Hyper-connections: mix, fold, unfold (model-v41 3).
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/elementary.h"
@@ -41,18 +42,26 @@ HcMix finish_mix(const HcParams& params, const float* m) {
   return mix;
 }
 
-void hc_mix(KernelContext& ctx, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* widened,
-            float* products, HcMix* mixes) {
+void hc_mix(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
+            HcMix* mixes) {
   const int64_t width = 4 * hidden;
-  widen_rows(ctx, h, rows, width, widened);
-  linear(ctx, params.fn, {.values = widened, .count = rows, .stride = width}, {.f32 = products, .stride = 24});
   for (int64_t row = 0; row < rows; ++row) {
-    const float* x = widened + row * width;
-    const float squares =
-        block_sum(width, [&](float partial, int64_t i) { return std::fma(x[i], x[i], partial); });
+    const Bf16* x = h + row * width;
+    const float squares = block_sum(
+        width, [&](float partial, int64_t i) { return std::fma(to_float(x[i]), to_float(x[i]), partial); });
     const float rho = 1.0f / std::sqrt(squares / static_cast<float>(width) + params.norm_eps);
     float* m = products + row * 24;
-    for (int j = 0; j < 24; ++j) m[j] *= rho;
+    for (int j = 0; j < 24; ++j) {
+      double acc = 0;
+      for (int64_t begin = 0; begin < width; begin += kSumBlock) {
+        float partial = 0;
+        for (int64_t i = begin; i < std::min(begin + kSumBlock, width); ++i) {
+          partial = std::fma(params.fn.element(j, i), to_float(x[i]), partial);
+        }
+        acc += partial;
+      }
+      m[j] = static_cast<float>(acc) * rho;
+    }
     mixes[row] = finish_mix(params, m);
   }
 }

@@ -6,14 +6,14 @@
 
 namespace deepinfer::ref {
 
-void linear(KernelContext&, const MatrixView& weights, const ActivationRows& x, const OutputRows& y);
-void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values, float* scales);
-void widen_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, float* values);
+void linear_list(KernelContext&, std::span<const LinearTask> tasks);
+void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+void pair_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
 void rms_norm(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
 void rotate(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
             const float* const* cos_sin, Ops::Rotation rotation);
-void hc_mix(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* widened,
-            float* products, HcMix* mixes);
+void hc_mix(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
+            HcMix* mixes);
 void hc_fold(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows, int64_t hidden,
              Bf16* x);
 void hc_unfold(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h);

@@ -1,0 +1,335 @@
+// AVX2 + FMA versions of what works on single rows: operands, norms, rotation, hyper-connections, SwiGLU, Engram gate.
+// Element by element the same operations as kernels/ref. Long sums keep their order: chains of eight blocks run side by
+// side, and lanes are streams of results, never terms of one sum.
+//
+// Instruction-set code is enabled by the target pragma below, after all standard headers.
+#include "kernels/x86/avx2.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/elementary.h"
+#include "kernels/ref/ref_ops.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+
+#include "kernels/x86/avx2_math.h"
+
+namespace deepinfer::avx2 {
+namespace {
+
+// body(row) for every row, over the threads where there is enough to do.
+template <typename Body>
+void for_each_row(KernelContext& ctx, int64_t rows, int64_t elements, Body&& body) {
+  const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, elements));
+  ctx.pool->parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row);
+  });
+}
+
+// ref::block_sum with eight blocks side by side.
+template <typename AddTerm>
+inline float block_sum8(int64_t count, AddTerm&& add) {
+  float total = 0;
+  int64_t begin = 0;
+  for (; begin + 8 * kSumBlock <= count; begin += 8 * kSumBlock) {
+    float partial[8] = {};
+    for (int64_t i = begin; i < begin + kSumBlock; ++i) {
+#pragma GCC unroll 8
+      for (int b = 0; b < 8; ++b) partial[b] = add(partial[b], i + b * kSumBlock);
+    }
+    for (const float part : partial) total += part;
+  }
+  for (; begin < count; begin += kSumBlock) {
+    float partial = 0;
+    for (int64_t i = begin; i < std::min(begin + kSumBlock, count); ++i) partial = add(partial, i);
+    total += partial;
+  }
+  return total;
+}
+
+float sum_squares(const Bf16* x, int64_t count) {
+  return block_sum8(count, [x](float partial, int64_t i) {
+    const float value = to_float(x[i]);
+    return __builtin_fmaf(value, value, partial);
+  });
+}
+
+float inverse_rms(const Bf16* x, int64_t count, float eps) {
+  return 1.0f / std::sqrt(sum_squares(x, count) / static_cast<float>(count) + eps);
+}
+
+// Eight bf16 numbers in exchanged pairs.
+inline __m128i exchange_pairs(__m128i words) {
+  return _mm_shufflehi_epi16(_mm_shufflelo_epi16(words, 0xb1), 0xb1);
+}
+
+// The values of E4M3 codes nearest to eight numbers.
+inline __m256 round_e4m3(__m256 x) {
+  const __m256 sign_bit = _mm256_set1_ps(-0.0f);
+  const __m256 magnitude = _mm256_min_ps(_mm256_andnot_ps(sign_bit, x), _mm256_set1_ps(448.0f));
+  const __m256i bits = _mm256_castps_si256(magnitude);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
+  const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff)));
+  const __m256 normal =
+      _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(static_cast<int>(0xfff00000u))));
+  const __m256 steps = _mm256_round_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(0x1p9f)),
+                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256 subnormal = _mm256_mul_ps(steps, _mm256_set1_ps(0x1p-9f));
+  const __m256 is_subnormal = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
+  const __m256 value = _mm256_blendv_ps(normal, subnormal, is_subnormal);
+  return _mm256_blendv_ps(_mm256_or_ps(value, _mm256_and_ps(x, sign_bit)), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+void quantize_block(const Bf16* x, Bf16* values) {
+  __m256 v[4], amax = _mm256_set1_ps(1e-4f);
+  for (int i = 0; i < 4; ++i) {
+    v[i] = load_bf16(x + 8 * i);
+    amax = _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v[i]), amax);  // a NaN is passed over
+  }
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(amax), _mm256_extractf128_ps(amax, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  half = _mm_max_ss(half, _mm_movehdup_ps(half));
+  const float scale = e8m0_to_float(power_of_two_ceiling(_mm_cvtss_f32(half) * (1.0f / 448.0f)));
+  const __m256 scale8 = _mm256_set1_ps(scale), inverse = _mm256_set1_ps(1.0f / scale);
+  for (int i = 0; i < 4; ++i) {
+    const __m256 code = round_e4m3(_mm256_mul_ps(v[i], inverse));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 8 * i), exchange_pairs(narrow(_mm256_mul_ps(code, scale8))));
+  }
+}
+
+}  // namespace
+
+void quantize_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
+  for_each_row(ctx, rows, cols, [&](int64_t row) {
+    for (int64_t k = row * cols; k < (row + 1) * cols; k += 32) quantize_block(x + k, values + k);
+  });
+}
+
+void pair_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
+  const int64_t width = (cols + 1) / 2 * 2;
+  for_each_row(ctx, rows, cols, [&](int64_t row) {
+    const Bf16* in = x + row * cols;
+    Bf16* out = values + row * width;
+    out[width - 2] = {};
+    int64_t k = 0;
+    for (; k + 8 <= cols; k += 8) {
+      const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + k));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + k), exchange_pairs(words));
+    }
+    for (; k < cols; ++k) out[k ^ 1] = in[k];
+  });
+}
+
+void rms_norm(KernelContext& ctx, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out) {
+  for_each_row(ctx, rows, 4 * cols, [&](int64_t row) {
+    const Bf16* in = x + row * cols;
+    const float statistic = inverse_rms(in, cols, eps);
+    int64_t d = 0;
+    for (; d + 8 <= cols; d += 8) {
+      const __m256 scaled = _mm256_mul_ps(load_bf16(in + d), _mm256_set1_ps(statistic));
+      store_bf16(out + row * cols + d, _mm256_mul_ps(scaled, load_bf16(weight + d)));
+    }
+    for (; d < cols; ++d) out[row * cols + d] = to_bf16(to_float(in[d]) * statistic * to_float(weight[d]));
+  });
+}
+
+void rotate(KernelContext& ctx, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+            const float* const* cos_sin, Ops::Rotation rotation) {
+  if (rotary_dim % 8 != 0) return ref::rotate(ctx, x, rows, heads, dim, rotary_dim, cos_sin, rotation);
+  const __m256 direction = _mm256_set1_ps(rotation == Ops::Rotation::kForward ? 1.0f : -1.0f);
+  for_each_row(ctx, rows, heads * rotary_dim, [&](int64_t row) {
+    for (int64_t head = 0; head < heads; ++head) {
+      Bf16* pairs = x + (row * heads + head) * dim + dim - rotary_dim;
+      for (int64_t i = 0; i < rotary_dim; i += 8) {  // four pairs (a, b)
+        const __m256 angle = _mm256_loadu_ps(cos_sin[row] + i), ab = load_bf16(pairs + i);
+        const __m256 cosine = _mm256_moveldup_ps(angle), sine = _mm256_mul_ps(direction, _mm256_movehdup_ps(angle));
+        const __m256 ba = _mm256_permute_ps(ab, 0xb1);
+        store_bf16(pairs + i, _mm256_addsub_ps(_mm256_mul_ps(ab, cosine), _mm256_mul_ps(ba, sine)));
+      }
+    }
+  });
+}
+
+void swiglu(KernelContext& ctx, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+            float limit, Bf16* out) {
+  if (cols % 8 != 0) return ref::swiglu(ctx, gate, up, weights, rows, cols, limit, out);
+  const __m256 high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
+  for_each_row(ctx, rows, 4 * cols, [&](int64_t row) {
+    const __m256 weight = _mm256_set1_ps(weights != nullptr ? weights[row] : 1.0f);
+    for (int64_t i = row * cols; i < (row + 1) * cols; i += 8) {
+      const __m256 g = _mm256_min_ps(high, load_bf16(gate + i));
+      const __m256 u = _mm256_min_ps(high, _mm256_max_ps(low, load_bf16(up + i)));
+      store_bf16(out + i, _mm256_mul_ps(weight, _mm256_mul_ps(_mm256_mul_ps(g, sigmoid8(g)), u)));
+    }
+  });
+}
+
+// ---- hyper-connections -------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Block sums of kRows rows for blocks [first, last): sums[row][block][kHcSumStride] = 24 products, then squares.
+// kBlocks of them run side by side.
+template <int kRows, int kBlocks>
+void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t first, int64_t last, float* sums) {
+  const int64_t num_blocks = fn.num_blocks();
+  int64_t block = first;
+  for (; block + kBlocks <= last; block += kBlocks) {
+    __m256 acc[kRows][kBlocks][3] = {};
+    float squares[kRows][kBlocks] = {};
+    for (int64_t i = 0; i < kSumBlock; ++i) {
+      for (int b = 0; b < kBlocks; ++b) {
+        const int64_t k = (block + b) * kSumBlock + i;
+        __m256 w[3];
+        for (int g = 0; g < 3; ++g) {
+          w[g] = _mm256_load_ps(reinterpret_cast<const float*>(fn.data + g * fn.group_bytes()) + k * 8);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const float value = to_float(h[r * width + k]);
+          squares[r][b] = __builtin_fmaf(value, value, squares[r][b]);
+          for (int g = 0; g < 3; ++g) acc[r][b][g] = _mm256_fmadd_ps(w[g], _mm256_set1_ps(value), acc[r][b][g]);
+        }
+      }
+    }
+    for (int r = 0; r < kRows; ++r) {
+      for (int b = 0; b < kBlocks; ++b) {
+        float* out = sums + (r * num_blocks + block + b) * kHcSumStride;
+        for (int g = 0; g < 3; ++g) _mm256_storeu_ps(out + 8 * g, acc[r][b][g]);
+        out[24] = squares[r][b];
+      }
+    }
+  }
+  if constexpr (kBlocks > 1) hc_block_sums<kRows, 1>(fn, h, width, block, last, sums);
+}
+
+void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t rows, int64_t first, int64_t last,
+                   float* sums) {
+  if (rows == kHcRowTile) return hc_block_sums<kHcRowTile, 1>(fn, h, width, first, last, sums);
+  for (int64_t row = 0; row < rows; ++row) {
+    hc_block_sums<1, 4>(fn, h + row * width, width, first, last, sums + row * fn.num_blocks() * kHcSumStride);
+  }
+}
+
+// Adds the block sums of one row, products in fp64, and makes its mix.
+void hc_finish(const HcParams& params, const float* sums, int64_t width, float* m, HcMix* mix) {
+  __m256d acc[6] = {};
+  float squares = 0;
+  for (int64_t block = 0; block < params.fn.num_blocks(); ++block, sums += kHcSumStride) {
+    for (int i = 0; i < 6; ++i) acc[i] = _mm256_add_pd(acc[i], _mm256_cvtps_pd(_mm_loadu_ps(sums + 4 * i)));
+    squares += sums[24];
+  }
+  const float rho = 1.0f / std::sqrt(squares / static_cast<float>(width) + params.norm_eps);
+  for (int i = 0; i < 6; ++i) _mm_storeu_ps(m + 4 * i, _mm_mul_ps(_mm256_cvtpd_ps(acc[i]), _mm_set1_ps(rho)));
+  *mix = ref::finish_mix(params, m);
+}
+
+}  // namespace
+
+void hc_mix(KernelContext& ctx, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
+            HcMix* mixes) {
+  const int64_t width = 4 * hidden, num_blocks = params.fn.num_blocks(), threads = ctx.pool->num_threads();
+  CHECK(hc_scratch_bytes(hidden) <= ctx.scratch_bytes);
+  if (width % kSumBlock != 0) return ref::hc_mix(ctx, params, h, rows, hidden, products, mixes);
+  const auto finish = [&](const float* sums, int64_t first, int64_t count) {
+    for (int64_t r = 0; r < count; ++r) {
+      hc_finish(params, sums + r * num_blocks * kHcSumStride, width, products + (first + r) * 24, mixes + first + r);
+    }
+  };
+  const int64_t tiles = static_cast<int64_t>(ceil_div(rows, kHcRowTile));
+  if (tiles < 2 * threads) {  // few rows: the threads share the columns
+    auto* sums = reinterpret_cast<float*>(ctx.scratch);
+    for (int64_t first = 0; first < rows; first += kHcRowTile) {
+      const int64_t count = std::min(kHcRowTile, rows - first);
+      ctx.pool->parallel_for(num_blocks, 32, [&](int64_t begin, int64_t end) {
+        hc_block_sums(params.fn, h + first * width, width, count, begin, end, sums);
+      });
+      finish(sums, first, count);
+    }
+    return;
+  }
+  ctx.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      auto* sums = reinterpret_cast<float*>(ctx.thread_scratch(part));
+      for (int64_t tile = part; tile < tiles; tile += threads) {
+        const int64_t first = tile * kHcRowTile, count = std::min(kHcRowTile, rows - first);
+        hc_block_sums(params.fn, h + first * width, width, count, 0, num_blocks, sums);
+        finish(sums, first, count);
+      }
+    }
+  });
+}
+
+void hc_fold(KernelContext& ctx, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
+             int64_t hidden, Bf16* x) {
+  if (hidden % 8 != 0) return ref::hc_fold(ctx, h, weights, weight_stride, rows, hidden, x);
+  for_each_row(ctx, rows, 2 * hidden, [&](int64_t row) {
+    const Bf16* streams = h + row * 4 * hidden;
+    __m256 w[4];
+    for (int i = 0; i < 4; ++i) w[i] = _mm256_set1_ps(weights[row * weight_stride + i]);
+    for (int64_t d = 0; d < hidden; d += 8) {
+      __m256 sum = _mm256_mul_ps(w[0], load_bf16(streams + d));
+      for (int i = 1; i < 4; ++i) sum = _mm256_add_ps(sum, _mm256_mul_ps(w[i], load_bf16(streams + i * hidden + d)));
+      store_bf16(x + row * hidden + d, sum);
+    }
+  });
+}
+
+void hc_unfold(KernelContext& ctx, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h) {
+  if (hidden % 8 != 0) return ref::hc_unfold(ctx, y, mixes, rows, hidden, h);
+  for_each_row(ctx, rows, 4 * hidden, [&](int64_t row) {
+    Bf16* streams = h + row * 4 * hidden;
+    const HcMix& mix = mixes[row];
+    for (int64_t d = 0; d < hidden; d += 8) {
+      __m256 old[4];
+      for (int i = 0; i < 4; ++i) old[i] = load_bf16(streams + i * hidden + d);
+      const __m256 value = load_bf16(y + row * hidden + d);
+      for (int j = 0; j < 4; ++j) {
+        __m256 sum = _mm256_mul_ps(_mm256_set1_ps(mix.c[0][j]), old[0]);
+        for (int i = 1; i < 4; ++i) sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(mix.c[i][j]), old[i]));
+        store_bf16(streams + j * hidden + d, _mm256_add_ps(_mm256_mul_ps(_mm256_set1_ps(mix.p[j]), value), sum));
+      }
+    }
+  });
+}
+
+// ---- Engram ------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+float gate_of(const EngramGateArgs& args, int64_t stream, const Bf16* h, const Bf16* key) {
+  const Bf16* qw = args.q_weight + stream * args.hidden;
+  const Bf16* kw = args.k_weight + stream * args.hidden;
+  const float product = block_sum8(args.hidden, [&](float partial, int64_t d) {
+    return __builtin_fmaf(to_float(h[d]) * (to_float(qw[d]) * to_float(kw[d])), to_float(key[d]), partial);
+  });
+  const float statistic = inverse_rms(h, args.hidden, args.norm_eps) * inverse_rms(key, args.hidden, args.norm_eps);
+  const float dot = product * statistic * (1.0f / std::sqrt(static_cast<float>(args.hidden)));
+  return sigmoid_f32(std::copysign(std::sqrt(std::max(std::fabs(dot), 1e-6f)), dot));
+}
+
+}  // namespace
+
+void engram_gate(KernelContext& ctx, const EngramGateArgs& args, int64_t rows) {
+  const int64_t hidden = args.hidden;
+  if (hidden % 8 != 0) return ref::engram_gate(ctx, args, rows);
+  for_each_row(ctx, 4 * rows, 8 * hidden, [&](int64_t i) {  // row i / 4, stream i % 4
+    const Bf16* key = args.key_value + i / 4 * 5 * hidden;
+    const Bf16* value = key + 4 * hidden;
+    Bf16* h = args.h + i * hidden;
+    const __m256 gate = _mm256_set1_ps(gate_of(args, i % 4, h, key + i % 4 * hidden));
+    for (int64_t d = 0; d < hidden; d += 8) {
+      store_bf16(h + d, _mm256_add_ps(load_bf16(h + d), _mm256_mul_ps(gate, load_bf16(value + d))));
+    }
+  });
+}
+
+}  // namespace deepinfer::avx2
+
+#pragma GCC pop_options
+
+#endif

@@ -1,0 +1,85 @@
+// The AVX-512 table for processors without bf16 instructions: products on fp32 multiply-adds; single rows as in AVX2.
+//
+// Instruction-set code is enabled by the target pragma below, after all standard headers.
+#include "kernels/x86/avx512.h"
+
+#include "kernels/ref/ref_ops.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/linear_chunks.h"
+#include "kernels/x86/avx2.h"
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,fma")
+
+namespace deepinfer::avx512 {
+namespace {
+
+constexpr bool kNativeDot = false;
+inline __m512 native_dot(__m512 acc, __m512i, __m512i) { return acc; }
+
+struct Fp8Decoder {
+  // bf16 of the eight subnormal codes, four times.
+  alignas(64) static constexpr uint16_t kSubnormals[32] = {
+      0x0000, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60, 0x0000, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60,
+      0x0000, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60, 0x0000, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  __m512i table;
+  Fp8Decoder() : table(_mm512_load_si512(kSubnormals)) {}
+
+  // Codes in the lower half of each word to bf16.
+  inline __m512i words(__m512i codes) const {
+    const __m512i magnitude = _mm512_and_si512(codes, _mm512_set1_epi16(0x7f));
+    const __m512i normal = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+    const __mmask32 is_subnormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
+    const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(magnitude, _mm512_set1_epi16(0x7f));
+    __m512i value = _mm512_mask_permutexvar_epi16(normal, is_subnormal, codes, table);
+    value = _mm512_mask_mov_epi16(value, is_nan, _mm512_set1_epi16(0x7fc0));
+    return _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
+  }
+  inline void line(const std::byte* bytes, __m512i (&pairs)[2]) const {
+    const __m512i codes = _mm512_loadu_si512(bytes), zero = _mm512_setzero_si512();
+    pairs[0] = words(_mm512_unpacklo_epi8(codes, zero));
+    pairs[1] = words(_mm512_unpackhi_epi8(codes, zero));
+  }
+};
+
+#include "kernels/x86/avx512_linear.h"
+
+void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
+  for_each_chunk(*ctx.pool, tasks, run_any_chunk);
+}
+
+}  // namespace
+
+const Ops& table() {
+  static const Ops ops = [] {
+    Ops ops = avx2::table();
+    ops.name = "avx512";
+    ops.linear_list = linear_list;
+    return ops;
+  }();
+  return ops;
+}
+
+bool supported() {
+  return avx2::supported() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+}  // namespace deepinfer::avx512
+
+#pragma GCC pop_options
+
+#else
+
+namespace deepinfer::avx512 {
+const Ops& table() { return ref::table(); }
+bool supported() { return false; }
+}  // namespace deepinfer::avx512
+
+#endif
