@@ -2,7 +2,14 @@
 # package-lock.json. Every package that lies at the top is asked for by name, so that the tree is exactly the lines.
 function json(text) { return "\"" text "\"" }
 {
-  entries = entries (NR > 1 ? ",\n" : "") "    " json($1) ": {\"version\": " json($2) ", \"integrity\": " json($3) "}"
+  version = $2
+  alias = ""
+  if (match(version, /^npm:.*@/)) {  # npm:NAME@VERSION: under a folder of another name
+    alias = "\"name\": " json(substr(version, 5, RLENGTH - 5)) ", "
+    version = substr(version, RLENGTH + 1)
+  }
+  entry = "{" alias "\"version\": " json(version) ", \"integrity\": " json($3) "}"
+  entries = entries (NR > 1 ? ",\n" : "") "    " json($1) ": " entry
   name = substr($1, length("node_modules/") + 1)
   if (name !~ /node_modules\//) asked = asked (asked ? ", " : "") json(name) ": " json($2)
 }

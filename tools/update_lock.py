@@ -14,7 +14,7 @@ HEADER = """\
 # Written by tools/update_lock.py from tools/packages.txt; do not edit. Installed by ./run setup.
 # GROUP apt NAME VERSION: the Debian 12 version the project was built with; a later one of Debian 12 is accepted.
 # GROUP pip NAME VERSION sha256:DIGEST: exactly this file.
-# GROUP npm FOLDER VERSION INTEGRITY: exactly this package, at FOLDER below .tools/GROUP.
+# GROUP npm FOLDER VERSION INTEGRITY: exactly this package, at FOLDER below .tools/GROUP; VERSION may name another package.
 """
 
 
@@ -71,7 +71,8 @@ def npm_lines():
             lock = json.loads(pathlib.Path(folder, "package-lock.json").read_text())
         for path, package in sorted(lock["packages"].items()):
             if path and runs_here(package):
-                yield f"{group} npm {path} {package['version']} {package['integrity']}"
+                alias = f"npm:{package['name']}@" if "name" in package else ""
+                yield f"{group} npm {path} {alias}{package['version']} {package['integrity']}"
 
 
 if __name__ == "__main__":
