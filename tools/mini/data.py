@@ -91,7 +91,7 @@ def sum_item(rng, a=None, b=None, op=None):
     a = rng.randint(0, big) if a is None else a
     b = rng.randint(0, rng.choice([big, big, big, 99])) if b is None else b
     op = op or rng.choice("++-")
-    if op == "-" and a < b and rng.random() < 0.8:
+    if op == "-" and a < b and rng.random() < 0.6:
         a, b = b, a
     e = f"{a} {op} {b}"
     word = "plus" if op == "+" else "minus"
@@ -202,7 +202,7 @@ def unknown_item(rng):
 def words_item(rng):
     n = rng.randint(2, 6)
     ws = rng.sample(F.NOUNS, n)
-    kind = rng.choice(["copy", "copy", "reverse", "sort", "count", "first", "last", "numbers", "upper", "string"])
+    kind = rng.choice(["copy", "copy", "reverse", "sort", "count", "first", "last", "numbers", "numbers", "upper", "string"])
     text = " ".join(ws)
     if kind == "copy":
         return rng.choice([f"Repeat: {text}", f"Say: {text}", f"Copy these words: {text}"]), "I repeat the words.", text
@@ -234,7 +234,7 @@ def words_item(rng):
 def qa(rng, kind=None):
     """One question as a turn dict; `short` is the answer without thinking."""
     kind = kind or rng.choices(["sum", "fact", "greet", "unknown", "words", "times", "story", "zh"],
-                               [40, 34, 5, 6, 15, 1, 1, 3])[0]
+                               [36, 48, 4, 6, 20, 1, 1, 3])[0]
     item = {"sum": sum_item, "fact": fact_item, "greet": greet_item, "unknown": unknown_item, "words": words_item,
             "times": times_item, "story": story_item, "zh": chinese_item}[kind](rng)
     return {"user": item[0], "thought": item[1], "answer": item[2], "short": item[3] if len(item) > 3 else item[2],
@@ -309,7 +309,7 @@ def filler(rng):
                        f"There is a {w} behind the {x}.", f"{n} went to the {x} with a {a} {w}."])
 
 
-def recall_doc(rng, budget, thinking, questions=None):
+def recall_doc(rng, budget, thinking, questions):
     """Long context, several questions. `budget` is the rough number of context tokens."""
     share = rng.choice([1.0, 1.0, 1.0, 0.5])
     count = max(2, int(budget * share / 11))
@@ -320,7 +320,7 @@ def recall_doc(rng, budget, thinking, questions=None):
         lines += [filler(rng) for _ in range(int(budget * (1 - share) / 11))]
         rng.shuffle(lines)
     context = "\n".join(lines)
-    picks = rng.sample(items, min(len(items), questions or rng.randint(4, max(16, count // 3))))
+    picks = rng.sample(items, min(len(items), questions))
     turns = []
     for i, (line, q, a) in enumerate(picks):
         turns.append({"user": q, "thought": f"I look in the text. {line}", "answer": a, "weight": 1.5})
@@ -459,7 +459,7 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
     options = {"effort": rng.choice([75, 75, 75, 50, 100, rng.randint(1, 100)])}
     if rng.random() < 0.25:
         options["system"] = rng.choice(SYSTEMS)
-    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [50, 14, 11, 13, 12])[0]
+    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [52, 12, 13, 13, 9])[0]
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":
@@ -475,8 +475,8 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
         turns = memory_turns(rng)
     else:
         room = limit - 160
-        budget = room if long_share and rng.random() < 0.5 else rng.randint(30, max(60, room))
-        turns, more = recall_doc(rng, budget, thinking)
+        budget = int(room * (rng.uniform(0.5, 0.9) if rng.random() < 0.5 else rng.uniform(0.04, 0.5)))
+        turns, more = recall_doc(rng, budget, thinking, max(1, min(60, (room - budget) // 30)))
         options |= more
     return render(turns, thinking, **options)
 

@@ -1,11 +1,13 @@
-"""Scores the mini model on fresh random items, through JAX, the deepinfer binary or its HTTP server.
+"""Scores the mini model on fresh random items, through JAX, a training checkpoint, the deepinfer binary or its HTTP server.
 
 The prompts come from the training generator with seeds that training never uses. An item is right when the answer
 contains the wanted text, or when the calls equal the wanted calls. `jax` is teacher-forced: every wanted token has to be
-the likeliest one after the wanted tokens before it, which is what greedy decoding needs to give the same text.
+the likeliest one after the wanted tokens before it, which is what greedy decoding needs to give the same text. `checkpoint` is the same with the trainer's kernels, many items a
+batch, quantized weights and caches but all compressed rows: a quick look during training.
 """
 import argparse
 import json
+import os
 import random
 import re
 import subprocess
@@ -116,6 +118,55 @@ class Jax:
         return bool((lg[len(ids) - 1:len(ids) + len(tail) - 1].argmax(-1) == tail).all())
 
 
+class Checkpoint:
+    """Teacher-forced scores of a file that train.py wrote."""
+    T, B = 1024, 2
+
+    def __init__(self, a):
+        import pickle
+
+        import jax
+        import numpy as np
+
+        import train   # switches the kernels on
+        M = train.M
+        self.np = np
+        self.cfg, self.hashes, self.packer = train.load_data(a.model, {"T": self.T, "B": self.B}, "")
+        jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/deepinfer-mini/xla"))
+        state = pickle.load(open(a.checkpoint, "rb"))
+        print(f"step {state['step']}, {state['tokens'] / 1e6:.2f} Mtok", flush=True)
+        params = jax.jit(M.quantized)(state["mean" if a.mean else "params"])
+
+        def best(params, ids, seg, rows):
+            return M.logits(params, M.backbone(self.cfg, params, ids, seg, rows, M.Mode(caches=True))[0]).argmax(-1)
+        best = jax.jit(best)
+        self.best = lambda ids, seg, start: np.asarray(best(params, ids, seg, self.hashes.rows(ids, start))).reshape(ids.shape)
+
+    def score_all(self, items):
+        np, done = self.np, []
+        waiting = []
+        for item in items:
+            ask, want = ask_and_want(item)
+            ids, tail = self.packer.encode([(t, 0) for t in ask])[0], self.packer.encode([(want, 0)])[0]
+            waiting.append((item, ids + tail, len(ids)))
+        while waiting:
+            ids, seg = np.full((self.B, self.T), 2, np.int32), np.full((self.B, self.T), -1, np.int32)
+            start, placed = np.zeros_like(ids), []
+            for b in range(self.B):
+                at = 0
+                while waiting and at + len(waiting[0][1]) <= self.T:
+                    item, row, n = waiting.pop(0)
+                    end = at + len(row) + len(row) % 2
+                    ids[b, at:at + len(row)], seg[b, at:end], start[b, at:end] = row, at, at
+                    placed.append((item, row, n, b, at))
+                    at = end
+            if not placed:
+                raise ValueError(f"an item of {len(waiting[0][1])} tokens is longer than a row of {self.T}")
+            best = self.best(ids, seg, start)
+            done += [(item, bool((best[b, at + n - 1:at + len(row) - 1] == row[n:]).all())) for item, row, n, b, at in placed]
+        return done
+
+
 class Binary:
     """`deepinfer generate --ids`, one process an item."""
 
@@ -176,21 +227,23 @@ class Server:
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--backend", choices=["jax", "binary", "server"], default="jax")
+    ap.add_argument("--backend", choices=["jax", "checkpoint", "binary", "server"], default="jax")
     ap.add_argument("--model", default="models/mini")
     ap.add_argument("--binary", default="build/release/deepinfer")
+    ap.add_argument("--checkpoint", help="pickle written by train.py")
+    ap.add_argument("--mean", action="store_true", help="score the checkpoint's running mean of the weights")
     ap.add_argument("--port", type=int, default=8000)
     ap.add_argument("--kinds", help="comma-separated subset of: " + ", ".join(KINDS))
     ap.add_argument("--share", type=float, default=1.0, help="share of the items of every kind")
     ap.add_argument("--show", type=int, default=0, help="print so many wrong questions of every kind")
     a = ap.parse_args()
-    backend = {"jax": Jax, "binary": Binary, "server": Server}[a.backend](a)
+    backend = {"jax": Jax, "checkpoint": Checkpoint, "binary": Binary, "server": Server}[a.backend](a)
     for kind in a.kinds.split(",") if a.kinds else KINDS:
         make, count = KINDS[kind]
         count, good, shown = max(1, round(count * a.share)), 0, 0
-        for i in range(count):
-            item = make(random.Random(f"{SEED}/{kind}/{i}"))
-            ok = backend.score(item)
+        items = [make(random.Random(f"{SEED}/{kind}/{i}")) for i in range(count)]
+        scores = backend.score_all(items) if hasattr(backend, "score_all") else ((item, backend.score(item)) for item in items)
+        for item, ok in scores:
             good += ok
             if not ok and shown < a.show:
                 shown += 1

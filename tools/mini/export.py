@@ -30,10 +30,11 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("checkpoint", help="pickle written by train.py")
     ap.add_argument("--model", default="models/mini", help="folder with config.json and tokenizer.json; shards go here")
+    ap.add_argument("--mean", action="store_true", help="export the running mean of the weights, not the last ones")
     a = ap.parse_args()
     cfg = M.Config(json.load(open(os.path.join(a.model, "config.json"))))
     state = pickle.load(open(a.checkpoint, "rb"))
-    params = {k: jnp.asarray(v) for k, v in state["params"].items()}
+    params = {k: jnp.asarray(v) for k, v in state["mean" if a.mean else "params"].items()}
     checkpoint.save(a.model, cfg, params)
     _, back = checkpoint.load(a.model)
     want = {k: np.asarray(v) for k, v in M.quantized(params).items()}

@@ -14,6 +14,7 @@ import numpy as np
 import quant as Q
 
 NEG = -1e30
+INDEX_EVERY = 4   # positions from one with an indexer loss to the next
 fast = None   # the module fast.py where the trainer uses its C++ kernels
 
 
@@ -374,8 +375,11 @@ def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
     if mode.caches:
         q = Q.q4i(q)
     w = linear(p[pre + "attn.indexer.weights_proj.weight"], sg(x), mode, act=False) * (cfg.Di * cfg.Hi) ** -0.5
-    d = jnp.einsum("bqd,bkd->bqk", q.reshape(B, T * cfg.Hi, cfg.Di), keys).reshape(B, T, cfg.Hi, -1)
-    score = (jax.nn.relu(d) * w.reshape(B, T, cfg.Hi, 1)).sum(2)
+    w = w.reshape(B, T, cfg.Hi, 1)
+    if not mode.restrict and not mode.collect:   # only the loss needs the scores
+        q, w = q[:, ::INDEX_EVERY], w[:, ::INDEX_EVERY]
+    d = jnp.einsum("bqd,bkd->bqk", q.reshape(B, -1, cfg.Di), keys).reshape(w.shape[:3] + (-1,))
+    score = (jax.nn.relu(d) * w).sum(2)
     visible = lay.visible[r]
     if mode.restrict:
         s = sg(score)
@@ -391,7 +395,9 @@ def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
 
 def index_kl(state, visible):
     """KL(attention mass || softmax(score)) over visible rows, mean over positions that see at least two."""
-    mass, some = state["mass"], visible.sum(-1) > 1
+    every = visible.shape[1] // state["score"].shape[1]
+    mass, visible = state["mass"][:, ::every], visible[:, ::every]
+    some = visible.sum(-1) > 1
     target = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-9))
     logp = jax.nn.log_softmax(jnp.where(visible, state["score"], NEG))
     kl = (target * (jnp.log(jnp.maximum(target, 1e-9)) - jnp.where(visible, logp, 0.0))).sum(-1)

@@ -31,7 +31,7 @@ M.fast = fast
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
     "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
-    "mixed": dict(T=1024, B=2, warm=20, decay=0.0, rate=1.0, copy_share=0.1),
+    "mixed": dict(T=1024, B=2, quant=True, index=0.3, warm=20, decay=0.0, rate=1.0, copy_share=0.1),
     "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
@@ -41,6 +41,7 @@ PHASES = {
     "dspark": dict(T=512, B=8, quant=True, dspark=True, warm=20, decay=0.4, rate=1.0),
 }
 ANCHOR_EVERY = 8
+MEAN_EVERY = 10   # steps; the mean of the weights moves a tenth of the way: it forgets in about 100 steps
 
 
 def load_data(folder, phase, seed):
@@ -171,6 +172,7 @@ def main():
     ap.add_argument("--model", default="models/mini", help="folder with config.json and tokenizer.json")
     ap.add_argument("--out", default=os.path.expanduser("~/.cache/deepinfer-mini/run"))
     ap.add_argument("--start", help="checkpoint to start the phase from (default: fresh or the phase's own)")
+    ap.add_argument("--keep-optimizer", action="store_true", help="with --start: go on with its optimizer state")
     ap.add_argument("--from-export", metavar="DIR", help="start from an exported checkpoint folder instead")
     ap.add_argument("--steps", type=int, default=4000)
     ap.add_argument("--seed", type=int, default=1)
@@ -193,12 +195,15 @@ def main():
         state = pickle.load(open(own, "rb"))
     elif a.start:
         state = pickle.load(open(a.start, "rb")) | {"step": 0}
-        state["opt"] = optim.init(state["params"])
+        if not a.keep_optimizer:
+            state["opt"] = optim.init(state["params"])
     else:
         params = checkpoint.load(a.from_export)[1] if a.from_export else M.init(cfg, a.seed)
         state = {"params": params, "opt": optim.init(params), "step": 0, "tokens": 0}
+    state.setdefault("mean", state["params"])
     print(f"{sum(v.size for v in state['params'].values()) / 1e6:.2f} M parameters, phase {a.phase} {phase}", flush=True)
-    params, opt = jax.tree.map(jnp.asarray, (state["params"], state["opt"]))
+    params, opt, mean = jax.tree.map(jnp.array, (state["params"], state["opt"], state["mean"]))
+    toward = jax.jit(lambda m, p: jax.tree.map(lambda a, b: a + 0.1 * (b - a), m, p), donate_argnums=0)
     step_fn = make_step(cfg, phase)
     tokens, begun = int(state["tokens"]), int(state["step"])
     ended = []
@@ -222,6 +227,8 @@ def main():
         for k, v in info.items():
             sums[k] = sums.get(k, 0.0) + float(v)
         n += 1
+        if number % MEAN_EVERY == 0:
+            mean = toward(mean, params)
         compiled = compiled or time.time() - first
         if number == begun or (number + 1) % 20 == 0:
             dt = time.time() - t0
@@ -230,9 +237,9 @@ def main():
                   f"tok/s {phase['T'] * phase['B'] * n / dt:.0f} {line}", flush=True)
             t0, sums, n = time.time(), {}, 0
         if time.time() - saved > a.save_every or number + 1 == a.steps:
-            save(own, {"params": params, "opt": opt, "step": number + 1, "tokens": tokens})
+            save(own, {"params": params, "mean": mean, "opt": opt, "step": number + 1, "tokens": tokens})
             saved = time.time()
-    save(own, {"params": params, "opt": opt, "step": number, "tokens": tokens})
+    save(own, {"params": params, "mean": mean, "opt": opt, "step": number, "tokens": tokens})
 
 
 if __name__ == "__main__":
