@@ -23,7 +23,7 @@ constexpr uint16_t kKnownFlags = 15;
 constexpr size_t kCrcOffset = kHeaderBytes - 4;
 
 Status check_magic(std::span<const std::byte> bytes, const Magic& magic, std::string_view what) {
-  const auto found = get<Magic>(bytes, 0);
+  const auto found = get_le<Magic>(bytes, 0);
   if (std::memcmp(found.data(), magic.data(), 7) != 0)
     return Error(Code::kDataLoss, "{}: byte 0 is no '{}'", what, std::string_view(magic.data(), 7));
   if (found[7] != magic[7])
@@ -33,7 +33,7 @@ Status check_magic(std::span<const std::byte> bytes, const Magic& magic, std::st
 }
 
 Status check_crc(std::span<const std::byte> bytes, size_t crc_offset, std::string_view what) {
-  const auto stored = get<uint32_t>(bytes, crc_offset);
+  const auto stored = get_le<uint32_t>(bytes, crc_offset);
   const uint32_t computed = crc32c(bytes.first(crc_offset));
   if (stored != computed)
     return Error(Code::kDataLoss, "{}: crc {:08x} at byte {}, computed {:08x}", what, stored, crc_offset,
@@ -63,25 +63,25 @@ void read_flags(uint16_t flags, Target& target) {
 // Header bytes without the crc; `bytes` is kHeaderBytes long.
 void lay_out(std::span<std::byte> bytes, const RecordHeader& header) {
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
-  put(bytes, 0, kRecordMagic);
-  put(bytes, 8, static_cast<uint16_t>(kHeaderBytes));
-  put(bytes, 10, flags_of(header.retention, header.lineage, header.encrypted));
-  put(bytes, 12, header.domain);
-  put(bytes, 16, header.segment_id);
-  put(bytes, 24, header.sequence);
-  put(bytes, 32, header.key);
-  put(bytes, 64, header.parent);
-  put(bytes, 96, header.fingerprint);
-  put(bytes, 112, header.block_index);
-  put(bytes, 116, header.payload_bytes);
-  put(bytes, 120, header.created_ms);
-  put(bytes, 128, header.cost_us);
-  put(bytes, 132, header.group_bytes);
-  put(bytes, 148, header.group_crc);
-  put(bytes, 164, header.tag);
-  put(bytes, 180, header.generation);
-  put(bytes, 188, header.slot);
-  put(bytes, 192, header.drive);
+  put_le(bytes, 0, kRecordMagic);
+  put_le(bytes, 8, static_cast<uint16_t>(kHeaderBytes));
+  put_le(bytes, 10, flags_of(header.retention, header.lineage, header.encrypted));
+  put_le(bytes, 12, header.domain);
+  put_le(bytes, 16, header.segment_id);
+  put_le(bytes, 24, header.sequence);
+  put_le(bytes, 32, header.key);
+  put_le(bytes, 64, header.parent);
+  put_le(bytes, 96, header.fingerprint);
+  put_le(bytes, 112, header.block_index);
+  put_le(bytes, 116, header.payload_bytes);
+  put_le(bytes, 120, header.created_ms);
+  put_le(bytes, 128, header.cost_us);
+  put_le(bytes, 132, header.group_bytes);
+  put_le(bytes, 148, header.group_crc);
+  put_le(bytes, 164, header.tag);
+  put_le(bytes, 180, header.generation);
+  put_le(bytes, 188, header.slot);
+  put_le(bytes, 192, header.drive);
 }
 
 bool all_zero(std::span<const std::byte> bytes) {
@@ -150,13 +150,13 @@ void write_record(std::span<std::byte> slot, const RecordHeader& header) {
   const std::span<std::byte> head = slot.first(kHeaderBytes);
   lay_out(head, header);
   const uint32_t crc = crc32c(head.first(kCrcOffset));
-  put(head, kCrcOffset, crc);
+  put_le(head, kCrcOffset, crc);
   const std::span<std::byte> rest = slot.subspan(kHeaderBytes + header.payload_bytes);
   std::fill(rest.begin(), rest.end(), std::byte{0});
   const std::span<std::byte> trailer = slot.last(kTrailerBytes);
-  put(trailer, 0, header.sequence);
+  put_le(trailer, 0, header.sequence);
   std::memcpy(trailer.data() + 8, header.key.data(), 8);
-  put(trailer, 16, crc);
+  put_le(trailer, 16, crc);
 }
 
 std::array<std::byte, kAuthenticatedBytes> authenticated_bytes(const RecordHeader& header) {
@@ -173,30 +173,30 @@ Result<RecordHeader> parse_record_header(std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(check_length(bytes, kHeaderBytes, what));
   RETURN_IF_ERROR(check_magic(bytes, kRecordMagic, what));
   RETURN_IF_ERROR(check_crc(bytes, kCrcOffset, what));
-  if (const auto length = get<uint16_t>(bytes, 8); length != kHeaderBytes)
+  if (const auto length = get_le<uint16_t>(bytes, 8); length != kHeaderBytes)
     return Error(Code::kDataLoss, "{}: length {} at byte 8, expected {}", what, length, kHeaderBytes);
-  const auto flags = get<uint16_t>(bytes, 10);
+  const auto flags = get_le<uint16_t>(bytes, 10);
   if ((flags & ~kKnownFlags) != 0)
     return Error(Code::kDataLoss, "{}: unknown flags {:#06x} at byte 10", what, flags);
 
   RecordHeader header;
   read_flags(flags, header);
-  header.domain = get<uint32_t>(bytes, 12);
-  header.segment_id = get<uint64_t>(bytes, 16);
-  header.sequence = get<uint64_t>(bytes, 24);
-  header.key = get<Digest>(bytes, 32);
-  header.parent = get<Digest>(bytes, 64);
-  header.fingerprint = get<std::array<std::byte, 16>>(bytes, 96);
-  header.block_index = get<uint32_t>(bytes, 112);
-  header.payload_bytes = get<uint32_t>(bytes, 116);
-  header.created_ms = get<uint64_t>(bytes, 120);
-  header.cost_us = get<uint32_t>(bytes, 128);
-  header.group_bytes = get<std::array<uint32_t, kMaxGroups>>(bytes, 132);
-  header.group_crc = get<std::array<uint32_t, kMaxGroups>>(bytes, 148);
-  header.tag = get<std::array<std::byte, 16>>(bytes, 164);
-  header.generation = get<uint64_t>(bytes, 180);
-  header.slot = get<uint32_t>(bytes, 188);
-  header.drive = get<uint32_t>(bytes, 192);
+  header.domain = get_le<uint32_t>(bytes, 12);
+  header.segment_id = get_le<uint64_t>(bytes, 16);
+  header.sequence = get_le<uint64_t>(bytes, 24);
+  header.key = get_le<Digest>(bytes, 32);
+  header.parent = get_le<Digest>(bytes, 64);
+  header.fingerprint = get_le<std::array<std::byte, 16>>(bytes, 96);
+  header.block_index = get_le<uint32_t>(bytes, 112);
+  header.payload_bytes = get_le<uint32_t>(bytes, 116);
+  header.created_ms = get_le<uint64_t>(bytes, 120);
+  header.cost_us = get_le<uint32_t>(bytes, 128);
+  header.group_bytes = get_le<std::array<uint32_t, kMaxGroups>>(bytes, 132);
+  header.group_crc = get_le<std::array<uint32_t, kMaxGroups>>(bytes, 148);
+  header.tag = get_le<std::array<std::byte, 16>>(bytes, 164);
+  header.generation = get_le<uint64_t>(bytes, 180);
+  header.slot = get_le<uint32_t>(bytes, 188);
+  header.drive = get_le<uint32_t>(bytes, 192);
   uint64_t sum = 0;
   for (const uint32_t group : header.group_bytes) sum += group;
   if (sum != header.payload_bytes || header.payload_bytes == 0 || header.payload_bytes > kMaxPayloadBytes)
@@ -213,14 +213,14 @@ Result<RecordHeader> parse_record(std::span<const std::byte> slot) {
                  header.payload_bytes);
   const size_t trailer_at = slot.size() - kTrailerBytes;
   const std::span<const std::byte> trailer = slot.subspan(trailer_at);
-  if (const auto sequence = get<uint64_t>(trailer, 0); sequence != header.sequence)
+  if (const auto sequence = get_le<uint64_t>(trailer, 0); sequence != header.sequence)
     return Error(Code::kDataLoss,
                  "record: sequence {} in the trailer at byte {}, {} in the header (torn write)", sequence,
                  trailer_at, header.sequence);
   if (std::memcmp(trailer.data() + 8, header.key.data(), 8) != 0)
     return Error(Code::kDataLoss, "record: the key in the trailer at byte {} is not the header's",
                  trailer_at + 8);
-  if (get<uint32_t>(trailer, 16) != get<uint32_t>(slot, kCrcOffset))
+  if (get_le<uint32_t>(trailer, 16) != get_le<uint32_t>(slot, kCrcOffset))
     return Error(Code::kDataLoss, "record: the header crc in the trailer at byte {} is not the header's",
                  trailer_at + 16);
   size_t at = kHeaderBytes;
@@ -253,21 +253,21 @@ Status check_place(const RecordHeader& header, const RecordPlace& place) {
 
 void write_segment_header(std::span<std::byte> bytes, const SegmentHeader& header) {
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
-  put(bytes, 0, kSegmentMagic);
-  put(bytes, 8, static_cast<uint32_t>(kHeaderBytes));
-  put(bytes, 12, static_cast<uint32_t>(header.retention));
-  put(bytes, 16, header.segment_id);
-  put(bytes, 24, header.generation);
-  put(bytes, 32, header.drive);
-  put(bytes, 48, header.fingerprint);
-  put(bytes, 80, header.geometry.payload_bytes);
-  put(bytes, 84, header.geometry.slot_bytes);
-  put(bytes, 88, header.geometry.num_slots);
-  put(bytes, 92, static_cast<uint32_t>(header.state));
-  put(bytes, 96, header.geometry.segment_bytes);
-  put(bytes, 104, header.created_ms);
-  put(bytes, 112, header.first_sequence);
-  put(bytes, kCrcOffset, crc32c(bytes.first(kCrcOffset)));
+  put_le(bytes, 0, kSegmentMagic);
+  put_le(bytes, 8, static_cast<uint32_t>(kHeaderBytes));
+  put_le(bytes, 12, static_cast<uint32_t>(header.retention));
+  put_le(bytes, 16, header.segment_id);
+  put_le(bytes, 24, header.generation);
+  put_le(bytes, 32, header.drive);
+  put_le(bytes, 48, header.fingerprint);
+  put_le(bytes, 80, header.geometry.payload_bytes);
+  put_le(bytes, 84, header.geometry.slot_bytes);
+  put_le(bytes, 88, header.geometry.num_slots);
+  put_le(bytes, 92, static_cast<uint32_t>(header.state));
+  put_le(bytes, 96, header.geometry.segment_bytes);
+  put_le(bytes, 104, header.created_ms);
+  put_le(bytes, 112, header.first_sequence);
+  put_le(bytes, kCrcOffset, crc32c(bytes.first(kCrcOffset)));
 }
 
 Result<SegmentHeader> parse_segment_header(std::span<const std::byte> bytes) {
@@ -275,31 +275,31 @@ Result<SegmentHeader> parse_segment_header(std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(check_length(bytes, kHeaderBytes, what));
   RETURN_IF_ERROR(check_magic(bytes, kSegmentMagic, what));
   RETURN_IF_ERROR(check_crc(bytes, kCrcOffset, what));
-  if (const auto length = get<uint32_t>(bytes, 8); length != kHeaderBytes)
+  if (const auto length = get_le<uint32_t>(bytes, 8); length != kHeaderBytes)
     return Error(Code::kDataLoss, "{}: length {} at byte 8, expected {}", what, length, kHeaderBytes);
   SegmentHeader header;
-  const auto retention = get<uint32_t>(bytes, 12);
+  const auto retention = get_le<uint32_t>(bytes, 12);
   if (retention >= kNumClasses) return Error(Code::kDataLoss, "{}: class {} at byte 12", what, retention);
   header.retention = static_cast<RetentionClass>(retention);
-  header.segment_id = get<uint64_t>(bytes, 16);
-  header.generation = get<uint64_t>(bytes, 24);
-  header.drive = get<DriveId>(bytes, 32);
-  header.fingerprint = get<Digest>(bytes, 48);
-  const auto geometry = Geometry::make(get<uint32_t>(bytes, 80), get<uint64_t>(bytes, 96));
+  header.segment_id = get_le<uint64_t>(bytes, 16);
+  header.generation = get_le<uint64_t>(bytes, 24);
+  header.drive = get_le<DriveId>(bytes, 32);
+  header.fingerprint = get_le<Digest>(bytes, 48);
+  const auto geometry = Geometry::make(get_le<uint32_t>(bytes, 80), get_le<uint64_t>(bytes, 96));
   if (!geometry.ok()) return Error(Code::kDataLoss, "{}: {}", what, geometry.error().message());
   header.geometry = *geometry;
-  const auto slot_bytes = get<uint32_t>(bytes, 84);
-  const auto num_slots = get<uint32_t>(bytes, 88);
+  const auto slot_bytes = get_le<uint32_t>(bytes, 84);
+  const auto num_slots = get_le<uint32_t>(bytes, 88);
   if (slot_bytes != header.geometry.slot_bytes || num_slots != header.geometry.num_slots)
     return Error(Code::kDataLoss,
                  "{}: {} slots of {} bytes at byte 84, expected {} of {} for payload and size", what,
                  num_slots, slot_bytes, header.geometry.num_slots, header.geometry.slot_bytes);
-  const auto state = get<uint32_t>(bytes, 92);
+  const auto state = get_le<uint32_t>(bytes, 92);
   if (state > 1) return Error(Code::kDataLoss, "{}: state {} at byte 92, expected 0 or 1", what, state);
   header.state = static_cast<SegmentState>(state);
   if (header.generation == 0) return Error(Code::kDataLoss, "{}: generation 0 at byte 24", what);
-  header.created_ms = get<uint64_t>(bytes, 104);
-  header.first_sequence = get<uint64_t>(bytes, 112);
+  header.created_ms = get_le<uint64_t>(bytes, 104);
+  header.first_sequence = get_le<uint64_t>(bytes, 112);
   return header;
 }
 
@@ -323,25 +323,25 @@ void write_footer(std::span<std::byte> bytes, FooterHeader header, std::span<con
   for (size_t i = 0; i < entries.size(); ++i) {
     const FooterEntry& entry = entries[i];
     const std::span<std::byte> at = bytes.subspan((i + 1) * kSummaryBytes, kSummaryBytes);
-    put(at, 0, entry.key);
-    put(at, 32, entry.block_index);
-    put(at, 36, entry.domain);
-    put(at, 40, entry.created_ms);
-    put(at, 48, flags_of(entry.retention, entry.lineage, entry.encrypted));
-    put(at, 50, entry.slot);
-    put(at, 52, entry.sequence_offset);
-    put(at, 56, entry.cost_us);
-    put(at, 60, crc32c(at.first(60)));
+    put_le(at, 0, entry.key);
+    put_le(at, 32, entry.block_index);
+    put_le(at, 36, entry.domain);
+    put_le(at, 40, entry.created_ms);
+    put_le(at, 48, flags_of(entry.retention, entry.lineage, entry.encrypted));
+    put_le(at, 50, entry.slot);
+    put_le(at, 52, entry.sequence_offset);
+    put_le(at, 56, entry.cost_us);
+    put_le(at, 60, crc32c(at.first(60)));
   }
-  put(bytes, 0, kFooterMagic);
-  put(bytes, 8, static_cast<uint32_t>(entries.size()));
-  put(bytes, 12, crc32c(bytes.subspan(kSummaryBytes, entries.size() * kSummaryBytes)));
-  put(bytes, 16, header.segment_id);
-  put(bytes, 24, header.generation);
-  put(bytes, 32, header.first_sequence);
-  put(bytes, 40, header.last_sequence);
-  put(bytes, 48, header.sealed_ms);
-  put(bytes, 60, crc32c(bytes.first(60)));
+  put_le(bytes, 0, kFooterMagic);
+  put_le(bytes, 8, static_cast<uint32_t>(entries.size()));
+  put_le(bytes, 12, crc32c(bytes.subspan(kSummaryBytes, entries.size() * kSummaryBytes)));
+  put_le(bytes, 16, header.segment_id);
+  put_le(bytes, 24, header.generation);
+  put_le(bytes, 32, header.first_sequence);
+  put_le(bytes, 40, header.last_sequence);
+  put_le(bytes, 48, header.sealed_ms);
+  put_le(bytes, 60, crc32c(bytes.first(60)));
 }
 
 Result<FooterHeader> parse_footer_header(std::span<const std::byte> bytes, const SegmentHeader& segment) {
@@ -350,13 +350,13 @@ Result<FooterHeader> parse_footer_header(std::span<const std::byte> bytes, const
   RETURN_IF_ERROR(check_magic(bytes, kFooterMagic, what));
   RETURN_IF_ERROR(check_crc(bytes, 60, what));
   FooterHeader header;
-  header.num_entries = get<uint32_t>(bytes, 8);
-  header.entries_crc = get<uint32_t>(bytes, 12);
-  header.segment_id = get<uint64_t>(bytes, 16);
-  header.generation = get<uint64_t>(bytes, 24);
-  header.first_sequence = get<uint64_t>(bytes, 32);
-  header.last_sequence = get<uint64_t>(bytes, 40);
-  header.sealed_ms = get<uint64_t>(bytes, 48);
+  header.num_entries = get_le<uint32_t>(bytes, 8);
+  header.entries_crc = get_le<uint32_t>(bytes, 12);
+  header.segment_id = get_le<uint64_t>(bytes, 16);
+  header.generation = get_le<uint64_t>(bytes, 24);
+  header.first_sequence = get_le<uint64_t>(bytes, 32);
+  header.last_sequence = get_le<uint64_t>(bytes, 40);
+  header.sealed_ms = get_le<uint64_t>(bytes, 48);
   if (header.num_entries > segment.geometry.num_slots)
     return Error(Code::kDataLoss, "{}: {} entries at byte 8, the segment has {} slots", what,
                  header.num_entries, segment.geometry.num_slots);
@@ -380,13 +380,13 @@ Status check_footer_entries(std::span<const std::byte> bytes, const FooterHeader
   uint32_t before = 0;
   for (uint32_t i = 0; i < header.num_entries; ++i) {
     const size_t at = (i + size_t{1}) * kSummaryBytes;
-    const auto slot = get<uint16_t>(bytes, at + 50);
+    const auto slot = get_le<uint16_t>(bytes, at + 50);
     if (slot <= before || slot > segment.geometry.num_slots)
       return Error(Code::kDataLoss, "footer: entry {} names slot {} after slot {}, of {}", i, slot, before,
                    segment.geometry.num_slots);
-    if ((get<uint16_t>(bytes, at + 48) & ~kKnownFlags) != 0)
+    if ((get_le<uint16_t>(bytes, at + 48) & ~kKnownFlags) != 0)
       return Error(Code::kDataLoss, "footer: entry {} has unknown flags {:#06x}", i,
-                   get<uint16_t>(bytes, at + 48));
+                   get_le<uint16_t>(bytes, at + 48));
     before = slot;
   }
   return {};
@@ -395,24 +395,24 @@ Status check_footer_entries(std::span<const std::byte> bytes, const FooterHeader
 FooterEntry footer_entry(std::span<const std::byte> bytes, uint32_t i) {
   const std::span<const std::byte> at = bytes.subspan((i + size_t{1}) * kSummaryBytes, kSummaryBytes);
   FooterEntry entry;
-  entry.key = get<Digest>(at, 0);
-  entry.block_index = get<uint32_t>(at, 32);
-  entry.domain = get<uint32_t>(at, 36);
-  entry.created_ms = get<uint64_t>(at, 40);
-  read_flags(get<uint16_t>(at, 48), entry);
-  entry.slot = get<uint16_t>(at, 50);
-  entry.sequence_offset = get<uint32_t>(at, 52);
-  entry.cost_us = get<uint32_t>(at, 56);
+  entry.key = get_le<Digest>(at, 0);
+  entry.block_index = get_le<uint32_t>(at, 32);
+  entry.domain = get_le<uint32_t>(at, 36);
+  entry.created_ms = get_le<uint64_t>(at, 40);
+  read_flags(get_le<uint16_t>(at, 48), entry);
+  entry.slot = get_le<uint16_t>(at, 50);
+  entry.sequence_offset = get_le<uint32_t>(at, 52);
+  entry.cost_us = get_le<uint32_t>(at, 56);
   return entry;
 }
 
 void write_drive_meta(std::span<std::byte> bytes, const DriveMeta& meta) {
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
-  put(bytes, 0, kDriveMagic);
-  put(bytes, 8, meta.id);
-  put(bytes, 24, meta.epoch);
-  put(bytes, 32, meta.created_ms);
-  put(bytes, kCrcOffset, crc32c(bytes.first(kCrcOffset)));
+  put_le(bytes, 0, kDriveMagic);
+  put_le(bytes, 8, meta.id);
+  put_le(bytes, 24, meta.epoch);
+  put_le(bytes, 32, meta.created_ms);
+  put_le(bytes, kCrcOffset, crc32c(bytes.first(kCrcOffset)));
 }
 
 Result<DriveMeta> parse_drive_meta(std::span<const std::byte> bytes) {
@@ -421,9 +421,9 @@ Result<DriveMeta> parse_drive_meta(std::span<const std::byte> bytes) {
   RETURN_IF_ERROR(check_magic(bytes, kDriveMagic, what));
   RETURN_IF_ERROR(check_crc(bytes, kCrcOffset, what));
   DriveMeta meta;
-  meta.id = get<DriveId>(bytes, 8);
-  meta.epoch = get<uint64_t>(bytes, 24);
-  meta.created_ms = get<uint64_t>(bytes, 32);
+  meta.id = get_le<DriveId>(bytes, 8);
+  meta.epoch = get_le<uint64_t>(bytes, 24);
+  meta.created_ms = get_le<uint64_t>(bytes, 32);
   return meta;
 }
 

@@ -11,14 +11,14 @@ namespace deepinfer::store {
 static_assert(std::endian::native == std::endian::little, "the store writes native integers");
 
 template <typename T>
-T get(std::span<const std::byte> bytes, size_t offset) {
+T get_le(std::span<const std::byte> bytes, size_t offset) {
   T value;
   std::memcpy(&value, bytes.data() + offset, sizeof value);
   return value;
 }
 
 template <typename T>
-void put(std::span<std::byte> bytes, size_t offset, const T& value) {
+void put_le(std::span<std::byte> bytes, size_t offset, const T& value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 

@@ -1,0 +1,42 @@
+// How blocks get their names: the fingerprint of everything that changes their bytes, and the keyed chain of
+// a domain. Source: kv-and-routing B.1. The caller brings tokens as bytes; nothing here knows what they mean.
+#pragma once
+
+#include <string>
+
+#include "store/crypto.h"
+
+namespace deepinfer::store {
+
+// Everything that changes the bytes of a block. A model's name is not in it, parallelism neither: the stored
+// form is canonical.
+struct Identity {
+  Digest weights{};  // of all weight shards
+  std::string
+      config;  // canonical text of the values that change KV: layers, sources, ratios, window, RoPE, index
+  Digest tokenizer{};
+  std::string kv_format;        // element formats and scales of the rows
+  std::string summation_order;  // decisions 4: bits are equal only inside one order
+  uint32_t kv_abi = 0;          // raised by hand when a kernel changes values or layout; >= 1
+  Digest adapter{};             // zero: none
+};
+
+// SHA-256 over a length-prefixed list. kInvalidArgument names the first field that is missing.
+Result<Digest> fingerprint(const Identity& identity);
+
+// h(0) = MAC(K, "root" || F || extras); h(i) = MAC(K, h(i-1) || token bytes || extras). Thread-compatible.
+class ChainHasher {
+ public:
+  ChainHasher(const Key& domain_key, const Digest& fingerprint);
+  // `extras`: whatever else the whole chain depends on (empty for plain text).
+  Digest root(std::span<const std::byte> extras = {});
+  // `tokens`: the block's token ids as little-endian u32; `extras`: embeddings mask, image digests, ...
+  Digest next(const Digest& parent, std::span<const std::byte> tokens,
+              std::span<const std::byte> extras = {});
+
+ private:
+  Mac mac_;
+  Digest fingerprint_;
+};
+
+}  // namespace deepinfer::store

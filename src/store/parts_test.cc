@@ -1,0 +1,232 @@
+// Index, promises, keys, domains, crypto: each alone.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "store/domains.h"
+#include "store/index.h"
+#include "store/keys.h"
+#include "store/promises.h"
+#include "store/store_rig.h"
+
+namespace deepinfer::store {
+namespace {
+
+IndexEntry entry_at(uint32_t segment, uint32_t slot) {
+  IndexEntry entry;
+  entry.at = {segment, slot};
+  entry.retention = static_cast<RetentionClass>(slot % 4);
+  entry.lineage = static_cast<Lineage>(slot % 2);
+  entry.hits = static_cast<uint8_t>(segment % 4);
+  entry.use_hour = static_cast<uint16_t>((segment * 31 + slot) % kUseHours);
+  return entry;
+}
+
+TEST(Index, EveryFieldComesBackAtItsLimits) {
+  Index index = *Index::make(10);
+  const IndexEntry extreme{
+      {kMaxSegments - 1, kMaxSlots}, RetentionClass::kBestEffort, Lineage::kDerived, 3, 511};
+  ASSERT_TRUE(index.insert(test_digest(1), extreme));
+  EXPECT_EQ(index.find(test_digest(1)), extreme);
+  EXPECT_EQ(index.find(test_digest(2)), std::nullopt);
+}
+
+TEST(Index, EqualsAMapUnderRandomWork) {
+  Index index = *Index::make(2000);
+  std::map<uint64_t, IndexEntry> expected;
+  std::mt19937_64 random(5);
+  for (int step = 0; step < 40000; ++step) {
+    const uint64_t name = random() % 2000;
+    const IndexEntry entry = entry_at(static_cast<uint32_t>(random() % kMaxSegments),
+                                      1 + static_cast<uint32_t>(random() % kMaxSlots));
+    const auto it = expected.find(name);
+    if (random() % 3 != 0) {
+      ASSERT_TRUE(index.insert(test_digest(name), entry));
+      expected[name] = entry;
+    } else if (it != expected.end()) {
+      EXPECT_FALSE(index.erase(test_digest(name), {it->second.at.segment ^ 1, it->second.at.slot}));
+      ASSERT_TRUE(index.erase(test_digest(name), it->second.at));
+      expected.erase(it);
+    }
+  }
+  EXPECT_EQ(index.size(), expected.size());
+  for (uint64_t name = 0; name < 2000; ++name) {
+    const auto it = expected.find(name);
+    EXPECT_EQ(index.find(test_digest(name)), it == expected.end() ? std::nullopt : std::optional(it->second));
+  }
+}
+
+TEST(Index, HoldsWhatItWasMadeForAndRefusesPastItsRoom) {
+  Index index = *Index::make(20000);
+  for (uint64_t i = 0; i < 20000; ++i) ASSERT_TRUE(index.insert(test_digest(i), entry_at(1, 1))) << i;
+  uint64_t more = 20000;
+  while (index.insert(test_digest(more), entry_at(2, 2))) ++more;
+  EXPECT_LT(more, 25000u);
+  EXPECT_EQ(index.size(), more);
+  for (uint64_t i = 0; i < more; ++i) ASSERT_TRUE(index.find(test_digest(i)).has_value()) << i;
+}
+
+TEST(Promises, QuotaAndLimitBoundWhatIsPromised) {
+  Promises promises(100);
+  promises.set_quota(1, 60);
+  EXPECT_TRUE(promises.reserve(1, 60, 72));
+  EXPECT_FALSE(promises.reserve(1, 1, 72));  // quota
+  EXPECT_TRUE(promises.reserve(2, 40, 72));
+  EXPECT_FALSE(promises.reserve(2, 1, 72));  // limit
+  promises.advance(72);
+  EXPECT_EQ(promises.promised_bytes(), 100u);
+  promises.advance(73);
+  EXPECT_EQ(promises.promised_bytes(), 0u);
+  EXPECT_TRUE(promises.reserve(1, 60, 145));
+}
+
+TEST(Promises, AUseMovesThePromiseAndPublicNeverExpires) {
+  Promises promises(100);
+  EXPECT_TRUE(promises.reserve(1, 10, 72));
+  EXPECT_TRUE(promises.reserve(1, 5, kNever));
+  promises.move(1, 10, 72, 80);
+  promises.advance(79);
+  EXPECT_EQ(promises.promised_bytes(1), 15u);
+  promises.advance(1000);
+  EXPECT_EQ(promises.promised_bytes(1), 5u);
+  promises.forget(1);
+  EXPECT_EQ(promises.promised_bytes(), 0u);
+}
+
+Identity complete_identity() {
+  Identity identity;
+  identity.weights = test_digest(1);
+  identity.config = "layers 40";
+  identity.tokenizer = test_digest(2);
+  identity.kv_format = "fp4";
+  identity.summation_order = "fma32";
+  identity.kv_abi = 1;
+  return identity;
+}
+
+// T03: each input alone changes every key.
+TEST(T03_KeyCompleteness, EveryPartOfTheIdentityChangesTheFingerprint) {
+  const Digest base = *fingerprint(complete_identity());
+  for (int field = 0; field < 7; ++field) {
+    Identity other = complete_identity();
+    if (field == 0) other.weights = test_digest(3);
+    if (field == 1) other.config += " theta";
+    if (field == 2) other.tokenizer = test_digest(3);
+    if (field == 3) other.kv_format = "fp8";
+    if (field == 4) other.summation_order = "bf16 pairs";
+    if (field == 5) other.kv_abi = 2;
+    if (field == 6) other.adapter = test_digest(4);  // other weights under the same adapter name
+    EXPECT_NE(*fingerprint(other), base) << field;
+  }
+}
+
+TEST(T03_KeyCompleteness, AnIncompleteIdentityIsRefusedByName) {
+  for (int field = 0; field < 6; ++field) {
+    Identity identity = complete_identity();
+    const char* names[] = {"weights", "config", "tokenizer", "kv_format", "summation_order", "kv_abi"};
+    if (field == 0) identity.weights = {};
+    if (field == 1) identity.config.clear();
+    if (field == 2) identity.tokenizer = {};
+    if (field == 3) identity.kv_format.clear();
+    if (field == 4) identity.summation_order.clear();
+    if (field == 5) identity.kv_abi = 0;
+    const auto result = fingerprint(identity);
+    ASSERT_FALSE(result.ok());
+    EXPECT_NE(result.error().message().find(names[field]), std::string::npos);
+  }
+}
+
+TEST(T03_KeyCompleteness, KeysDependOnDomainParentTokensAndExtras) {
+  Key a{}, b{};
+  a[0] = std::byte{1};
+  b[0] = std::byte{2};
+  ChainHasher one(a, test_digest(9)), two(b, test_digest(9)), other(a, test_digest(8));
+  const Digest root = one.root();
+  EXPECT_EQ(root, ChainHasher(a, test_digest(9)).root());  // no process-random seed
+  EXPECT_NE(root, two.root());
+  EXPECT_NE(root, other.root());
+  EXPECT_NE(root, one.root(as_bytes("image")));
+  const Digest next = one.next(root, as_bytes("tokens"));
+  EXPECT_NE(next, one.next(two.root(), as_bytes("tokens")));
+  EXPECT_NE(next, one.next(root, as_bytes("tokenz")));
+  EXPECT_NE(next, one.next(root, as_bytes("tokens"), as_bytes("mask")));
+  EXPECT_NE(one.next(root, as_bytes("ab"), as_bytes("c")), one.next(root, as_bytes("a"), as_bytes("bc")));
+}
+
+// RFC 7693's keyed vector for BLAKE2b needs a 512-bit digest; this one is Python's hashlib.blake2b(b"abc",
+// key=bytes(range(32)), digest_size=32).
+TEST(Crypto, KeyedBlake2bEqualsAnotherImplementation) {
+  Key key;
+  for (size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
+  Mac mac(key);
+  const std::span<const std::byte> parts[2] = {as_bytes("a"), as_bytes("bc")};
+  EXPECT_EQ(hex(mac.digest(parts)), "d63a32d3e44738d7907f964316c241adaba0abfeabc32349677578a15a203f7f");
+  EXPECT_EQ(hex(sha256(as_bytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Crypto, GcmNoticesEveryChange) {
+  const Key key = derive_key(Key{}, "test", 1);
+  GcmNonce nonce{};
+  std::vector<std::byte> text(100, std::byte{3});
+  const auto plain = text;
+  GcmTag tag = gcm_encrypt(key, nonce, as_bytes("head"), text);
+  EXPECT_NE(text, plain);
+  auto copy = text;
+  ASSERT_TRUE(gcm_decrypt(key, nonce, as_bytes("head"), copy, tag).ok());
+  EXPECT_EQ(copy, plain);
+  copy = text;
+  EXPECT_EQ(gcm_decrypt(key, nonce, as_bytes("heap"), copy, tag).error().code(), Code::kDataLoss);
+  copy = text;
+  copy[7] ^= std::byte{1};
+  EXPECT_FALSE(gcm_decrypt(key, nonce, as_bytes("head"), copy, tag).ok());
+}
+
+TEST(Domains, SurviveSerializationAndOpenOnlyWithTheirMasterKey) {
+  Key master{};
+  master[0] = std::byte{1};
+  DomainTable table(master);
+  ASSERT_EQ(table.create("acme", 5), 1u);
+  ASSERT_EQ(table.create("other", 6), 2u);
+  table.get(2)->quota_bytes = 77;
+  const auto bytes = table.serialize();
+  DomainTable again(master);
+  ASSERT_TRUE(again.load(bytes).ok());
+  EXPECT_EQ(again.find("acme"), 1u);
+  EXPECT_EQ(again.get(1)->secret, table.get(1)->secret);
+  EXPECT_EQ(again.get(2)->quota_bytes, 77u);
+  Key wrong{};
+  DomainTable locked(wrong);
+  EXPECT_EQ(locked.load(bytes).error().code(), Code::kDataLoss);
+  // No secret in the clear.
+  const Key secret = table.get(1)->secret;
+  EXPECT_EQ(std::search(bytes.begin(), bytes.end(), secret.begin(), secret.end()), bytes.end());
+}
+
+TEST(Domains, ADeletedOneLeavesNoSecretAndItsNumberStaysTaken) {
+  DomainTable table(Key{});
+  table.create("acme", 5);
+  const Key before = DomainTable::chain_key(*table.get(1));
+  ASSERT_TRUE(table.destroy(1));
+  EXPECT_FALSE(table.destroy(1));
+  EXPECT_EQ(table.find("acme"), std::nullopt);
+  EXPECT_EQ(table.all()[0].secret, Key{});
+  EXPECT_EQ(table.create("acme", 6), 2u);
+  EXPECT_NE(DomainTable::chain_key(*table.get(2)), before);
+}
+
+TEST(Domains, EveryDamagedByteAndCutIsRefused) {
+  DomainTable table(Key{});
+  table.create("acme", 5);
+  const auto bytes = table.serialize();
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    auto damaged = bytes;
+    damaged[i] ^= std::byte{16};
+    DomainTable again(Key{});
+    EXPECT_FALSE(again.load(damaged).ok()) << i;
+    EXPECT_EQ(again.load(std::span(bytes).first(i)).ok(), i == 0) << i;
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer::store
