@@ -111,7 +111,7 @@ void load_rows(const float* from, float scale, Rows& to) {
 }
 
 // q [B,T,H,D], window rows [B,T,D], compressed rows [B,C,D], sink [H], start of the document [B,T], selection [B,T,C] or
-// empty -> out [B,T,H,D], log of the denominator [B,T,H], share of every compressed row, summed over heads [B,T,C] or empty.
+// empty -> out [B,T,H,D], log of the denominator [B,T,H], share of every compressed row, summed over heads, at every n-th position [B,T/n,C] or empty.
 ffi::Error Attend(F q, F w, F c, F sink, I start, P select, R out, R lse, R mass, int64_t window) {
   const long B = q.dimensions()[0], T = q.dimensions()[1], C = c.dimensions()[1], ratio = C ? T / C : 1;
   std::vector<Tile> scores;
@@ -161,11 +161,13 @@ ffi::Error Attend(F q, F w, F c, F sink, I start, P select, R out, R lse, R mass
         for (int d = 0; d < D; ++d) out->typed_data()[(row0 + row) * D + d] = o[row][d] / den[row];
       }
       if (mass->element_count()) {
-        float* m = mass->typed_data() + (b * T + at) * C;
-        std::fill(m, m + Q * C, 0.0f);
+        const long every = T / mass->dimensions()[1];
+        float* m = mass->typed_data() + (b * T + at) / every * C;
+        std::fill(m, m + Q / every * C, 0.0f);
         for (long i = split; i < static_cast<long>(where.size()); ++i)
           for (int row = 0; row < ROWS; ++row) {
-            float* to = m + row / H * C + where[i] * K;
+            if (row / H % every) continue;
+            float* to = m + row / H / every * C + where[i] * K;
             store(to, load(to) + scores[i][row] / den[row]);
           }
       }

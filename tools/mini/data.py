@@ -459,7 +459,7 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
     options = {"effort": rng.choice([75, 75, 75, 50, 100, rng.randint(1, 100)])}
     if rng.random() < 0.25:
         options["system"] = rng.choice(SYSTEMS)
-    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [52, 12, 13, 13, 9])[0]
+    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [64, 11, 14, 10, 9])[0]
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":
@@ -474,8 +474,8 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
     elif kind == "memory":
         turns = memory_turns(rng)
     else:
-        room = limit - 160
-        budget = int(room * (rng.uniform(0.5, 0.9) if rng.random() < 0.5 else rng.uniform(0.04, 0.5)))
+        room = limit // rng.choice([1, 1, 2, 4]) - 160
+        budget = max(30, int(room * (rng.uniform(0.5, 0.9) if rng.random() < 0.5 else rng.uniform(0.04, 0.5))))
         turns, more = recall_doc(rng, budget, thinking, max(1, min(60, (room - budget) // 30)))
         options |= more
     return render(turns, thinking, **options)

@@ -84,13 +84,14 @@ rms_norm.defvjp(_rms_fwd, lambda a, g: _call("RmsGrad", _like(a[0], a[1]), *a, g
 def _attend(window, mass, q, w, c, sink, start, select):
     B, T, H, _ = q.shape
     f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
-    return jax.ffi.ffi_call("mini_Attend", (f32(*q.shape), f32(B, T, H), f32(B, T, c.shape[1] if mass else 0)))(
+    return jax.ffi.ffi_call("mini_Attend", (f32(*q.shape), f32(B, T, H), f32(B, T // max(mass, 1), c.shape[1] if mass else 0)))(
         q, w, c, sink, start, select, window=np.int64(window))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def attend(window, mass, q, w, c, sink, start, select):
-    """Attention outputs [B, T, 4, 64] and, with `mass`, every compressed row's share summed over heads [B, T, C].
+    """Attention outputs [B, T, 4, 64] and, at every `mass`-th position (1, 2, 4, 8; 0: none),
+    every compressed row's share summed over heads [B, T / mass, C].
 
     q [B, T, 4, 64]; w [B, T, 64] window rows; c [B, C, 64] compressed rows (C = 0, T or T / 2); sink [4]; start [B, T] first
     position of the own document; select [B, T, C] allowed compressed rows, or empty: all.

@@ -376,8 +376,8 @@ def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
         q = Q.q4i(q)
     w = linear(p[pre + "attn.indexer.weights_proj.weight"], sg(x), mode, act=False) * (cfg.Di * cfg.Hi) ** -0.5
     w = w.reshape(B, T, cfg.Hi, 1)
-    if not mode.restrict and not mode.collect:   # only the loss needs the scores
-        q, w = q[:, ::INDEX_EVERY], w[:, ::INDEX_EVERY]
+    every = index_every(mode)
+    q, w = q[:, ::every], w[:, ::every]
     d = jnp.einsum("bqd,bkd->bqk", q.reshape(B, -1, cfg.Di), keys).reshape(w.shape[:3] + (-1,))
     score = (jax.nn.relu(d) * w).sum(2)
     visible = lay.visible[r]
@@ -393,10 +393,14 @@ def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
     state["score"], state["mass"] = score, 0.0
 
 
+def index_every(mode):
+    """Distance of positions that need the indexer's scores: all for a selection, few for the loss."""
+    return 1 if mode.restrict or mode.collect else INDEX_EVERY
+
+
 def index_kl(state, visible):
     """KL(attention mass || softmax(score)) over visible rows, mean over positions that see at least two."""
-    every = visible.shape[1] // state["score"].shape[1]
-    mass, visible = state["mass"][:, ::every], visible[:, ::every]
+    mass, visible = state["mass"], visible[:, ::visible.shape[1] // state["score"].shape[1]]
     some = visible.sum(-1) > 1
     target = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-9))
     logp = jax.nn.log_softmax(jnp.where(visible, state["score"], NEG))
@@ -426,8 +430,8 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
     ck = state["ck"][cfg.source(cfg.kv_source_layer_ids, L)] if r else None
     if fast:
         chosen = state["sel"] if r and mode.restrict else jnp.zeros((B, T, 0), bool)
-        o, mass = fast.attend(cfg.W, bool(r) and mode.index_loss, q, kv, jnp.zeros((B, 0, cfg.Dh)) if ck is None else ck, sink,
-                              lay.start, chosen)
+        every = index_every(mode) if r and mode.index_loss else 0
+        o, mass = fast.attend(cfg.W, every, q, kv, jnp.zeros((B, 0, cfg.Dh)) if ck is None else ck, sink, lay.start, chosen)
     else:
         o, mass = plain_attend(cfg, q, kv, ck, sink, lay, (state["sel"] if mode.restrict else lay.visible[r]) if r else None,
                                mode)
@@ -471,7 +475,7 @@ def plain_attend(cfg, q, kv, ck, sink, lay, sel, mode):
     o = jnp.einsum("bnqk,bnkd->bnqd", pw.reshape(B, lay.nb, lay.bq * cfg.H, -1), kw).reshape(B, T, cfg.H, cfg.Dh)
     if ck is not None:
         o = o + jnp.einsum("bqk,bkd->bqd", pc.reshape(B, T * cfg.H, -1), ck).reshape(o.shape)
-        mass = (pc / den[..., None]).sum(2) if mode.index_loss else None
+        mass = (pc / den[..., None]).sum(2)[:, ::index_every(mode)] if mode.index_loss else None
     return o / den[..., None], mass
 
 

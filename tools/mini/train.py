@@ -31,7 +31,7 @@ M.fast = fast
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
     "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
-    "mixed": dict(T=1024, B=2, quant=True, index=0.3, warm=20, decay=0.0, rate=1.0, copy_share=0.1),
+    "mixed": dict(T=1024, B=2, quant=True, index=0.3, warm=20, decay=0.0, rate=1.0, copy_share=0.05),
     "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
