@@ -16,12 +16,13 @@ namespace {
 // Window pointers of every row: positions before this call from the ring, later ones from this call.
 void list_window_rows(ForwardPass& pass, int64_t layer) {
   Workspace& ws = pass.ws;
+  const Half half = layer < pass.config.first_decoder_layer() ? Half::kEncoder : Half::kDecoder;
   const KvLayout& layout = pass.layout;
   const std::byte** next = ws.window_pointers.data();
   for (int64_t i = 0; i < pass.num_rows(); ++i) {
     const Row& row = pass.rows[i];
     ws.lists[i] = {.window = next};
-    for (int64_t p = std::max<int64_t>(0, row.position - layout.window + 1); p <= row.position; ++p) {
+    for (int64_t p = first_window_row(row, layout.window, half); p <= row.position; ++p) {
       const int64_t in_call = row.first_row + p - row.first_position;
       *next++ = p < row.first_position ? row.sequence->window_row(layer, p)
                                        : ws.window_rows.data() + in_call * layout.window_row_bytes;
@@ -112,7 +113,6 @@ void attention(ForwardPass& pass, const BlockWeights& weights, const LayerPlan& 
   const ActivationRows x = pass.quantize(ws.x.data(), pass.num_rows(), pass.config.hidden_size);
   make_window_rows(pass, weights, x);
   project_query(pass, weights, x);
-  if (plan.owns_kv) compress(pass, *weights.compressor, plan, layer);
   if (plan.owns_index) select_rows(pass, *weights.indexer, plan, layer);
   list_window_rows(pass, layer);
   if (plan.ratio > 0) list_compressed_rows(pass, *plan.kv_source);

@@ -35,7 +35,7 @@ int64_t pool_pairs(ForwardPass& pass, const CompressorWeights& weights, int64_t 
     float* entry = row.sequence->compressor_entry(pair_group, row.position);
     std::memcpy(entry, ws.pair_values.data() + i * dim, dim * sizeof(float));
     std::memcpy(entry + dim, ws.pair_gates.data() + i * dim, dim * sizeof(float));
-    if (row.position % 2 == 0) continue;
+    if (row.position % 2 == 0 || row.position < row.sequence->cut.write_first) continue;
     const float* first = row.sequence->compressor_entry(pair_group, row.position - 1);
     pass.ops.pool_pair(first, first + dim, entry, entry + dim, dim, ws.latents.data() + count * dim);
     ws.latent_rows[count++] = static_cast<int32_t>(i);
@@ -74,6 +74,7 @@ void compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPl
                   Ops::Rotation::kForward);
   for (int64_t i = 0; i < count; ++i) {
     const Row& row = pass.rows[ws.latent_rows[i]];
+    if (row.position < row.sequence->cut.write_first) continue;
     const auto address = pass.arena.row(pass.layout, *row.sequence, group, row.position / plan.ratio);
     pack_index_row(ws.index_keys.data() + i * index_dim, index_dim, address.index_codes, address.index_scales);
     pack_compressed_row(ws.latents.data() + i * dim, dim, address.compressed);

@@ -19,7 +19,8 @@ void list_draft_rows(ForwardPass& pass, int64_t window_layer) {
   const Row& first = pass.rows[0];
   const std::byte** pointers = ws.window_pointers.data();
   int32_t count = 0;
-  for (int64_t p = std::max<int64_t>(0, first.position - pass.layout.window); p < first.position; ++p) {
+  const int64_t oldest = std::max(first.position - pass.layout.window, first.sequence->cut.decoder_first);
+  for (int64_t p = std::max<int64_t>(0, oldest); p < first.position; ++p) {
     pointers[count++] = first.sequence->window_row(window_layer, p);
   }
   for (int64_t i = 0; i < pass.num_rows(); ++i) {
@@ -114,7 +115,7 @@ Result<DraftOutput> Model::draft(Sequence& sequence, int32_t next_id, const Draf
   std::vector<int32_t> ids(static_cast<size_t>(config.dspark_block_size), config.dspark_noise_token_id);
   ids[0] = next_id;
   for (int64_t k = 0; k < config.dspark_block_size; ++k) {
-    impl_->rows.push_back({&sequence, sequence.length + k, 0, sequence.length});
+    impl_->rows.push_back({.sequence = &sequence, .position = sequence.length + k, .first_position = sequence.length});
   }
   const DsparkWeights& weights = *impl_->weights.dspark;
   ForwardPass pass = impl_->begin(nullptr);

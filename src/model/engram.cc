@@ -13,7 +13,7 @@ void hash_rows(ForwardPass& pass, const EngramLayerHash& hash, int32_t pad_id) {
     const Row& row = pass.rows[i];
     std::array<int64_t, kEngramTokens> ids;
     for (int64_t back = 0; back < kEngramTokens; ++back) {
-      ids[back] = row.position >= back ? row.sequence->engram_ids[row.position - back] : pad_id;
+      ids[back] = row.position >= back ? row.engram_ids[back] : pad_id;
     }
     hash.rows(ids, {pass.ws.engram_rows.data() + i * columns, static_cast<size_t>(columns)});
   }

@@ -2,6 +2,8 @@
 // formula: hyper_connections.cc, attention.cc, index.cc, compressor.cc, engram.cc, experts.cc, dspark.cc.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -20,9 +22,19 @@ namespace deepinfer {
 struct Row {
   Sequence* sequence = nullptr;
   int64_t position = 0;
-  int64_t first_row = 0;       // the span's first row in this call
+  int64_t first_row = 0;       // the span's first row in this pass
   int64_t first_position = 0;  // and its position
+  int32_t span = 0;            // the span's number in the call
+  bool wants_logits = false;
+  std::array<int32_t, kEngramTokens> engram_ids = {};  // compressed id of this position, then of those before it
 };
+
+// The half of the model that a layer belongs to; each has its own first visible window row.
+enum class Half { kEncoder, kDecoder };
+inline int64_t first_window_row(const Row& row, int64_t window, Half half) {
+  const int64_t first = half == Half::kEncoder ? row.sequence->cut.encoder_first : row.sequence->cut.decoder_first;
+  return std::max(row.position - window + 1, first);
+}
 
 // Borrowed parts of a Model for the length of one call.
 struct ForwardPass {
@@ -67,7 +79,9 @@ void make_window_rows(ForwardPass& pass, const BlockWeights& weights, const Acti
 void project_query(ForwardPass& pass, const BlockWeights& weights, const ActivationRows& x);
 void attend_and_project(ForwardPass& pass, const BlockWeights& weights);   // ws.q, ws.lists -> ws.y
 
+// ws.x -> ws.y. The compressor has run when the layer owns KV.
 void attention(ForwardPass& pass, const BlockWeights& weights, const LayerPlan& plan, int64_t layer);
+// Takes ws.x of every row; in the first decoder layer it is all that rows of the encoder half do.
 void compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t layer);
 void select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPlan& plan, int64_t layer);
 void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer);  // ws.x -> ws.y
@@ -77,6 +91,9 @@ void engram(ForwardPass& pass, const EngramWeights& weights, const EngramLayerHa
 // DSpark's side of the backbone: mean of the streams of a target layer, and the stages' window rows of this call.
 void capture_target(ForwardPass& pass, int64_t target);
 void write_dspark_rows(ForwardPass& pass, const DsparkWeights& weights);
+
+// Keeps the rows that run the decoder half, in the first decoder layer between compressor and attention.
+void drop_encoder_rows(ForwardPass& pass, std::vector<Row>& kept);
 
 // Copies the packed rows of this call that still matter into a ring of every sequence.
 void store_window_rows(ForwardPass& pass, int64_t window_layer);

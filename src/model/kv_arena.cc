@@ -1,6 +1,7 @@
 #include "model/kv_arena.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/quantize.h"
 
@@ -28,20 +29,38 @@ KvLayout::KvLayout(const ModelConfig& config) {
   compressor_entry_floats = 2 * config.head_dim;
 }
 
+int64_t KvLayout::windows_bytes() const {
+  return static_cast<int64_t>(round_up(num_window_layers * window_slots * window_row_bytes, 64));
+}
+
 int64_t KvLayout::sequence_state_bytes() const {
-  const int64_t windows = static_cast<int64_t>(round_up(num_window_layers * window_slots * window_row_bytes, 64));
-  return windows + num_pair_groups * compressor_slots * compressor_entry_floats * static_cast<int64_t>(sizeof(float));
+  return windows_bytes() + num_pair_groups * compressor_slots * compressor_entry_floats * static_cast<int64_t>(sizeof(float));
 }
 
 Result<Sequence> Sequence::make(const KvLayout& layout, int64_t max_context_tokens) {
   Sequence sequence;
   sequence.layout_ = &layout;
   ASSIGN_OR_RETURN(sequence.state_, AlignedBuffer::allocate(static_cast<size_t>(layout.sequence_state_bytes())));
-  sequence.windows_bytes_ =
-      static_cast<int64_t>(round_up(layout.num_window_layers * layout.window_slots * layout.window_row_bytes, 64));
-  sequence.engram_ids.reserve(max_context_tokens);
+  sequence.windows_bytes_ = layout.windows_bytes();
+  sequence.engram_ids_.resize(static_cast<size_t>(layout.num_engram_ids()));
   sequence.blocks.reserve(ceil_div(max_context_tokens, kBlockTokens));
   return sequence;
+}
+
+void Sequence::start(int64_t position, std::span<const int32_t> ids_before, const SequenceCut& new_cut) {
+  length = high_water = position;
+  cut = new_cut;
+  for (size_t i = 0; i < ids_before.size(); ++i) {
+    engram_id(position - std::ssize(ids_before) + static_cast<int64_t>(i)) = ids_before[i];
+  }
+}
+
+void Sequence::copy_state_from(const Sequence& other) {
+  length = other.length;
+  high_water = other.high_water;
+  cut = other.cut;
+  std::memcpy(state_.data(), other.state_.data(), state_.size());
+  engram_ids_ = other.engram_ids_;
 }
 
 const std::byte* Sequence::window_row(int64_t window_layer, int64_t position) const {
@@ -67,6 +86,7 @@ Result<KvArena> KvArena::make(const KvLayout& layout, int64_t num_blocks) {
 }
 
 Status KvArena::extend(Sequence& sequence, int64_t length) {
+  sequence.owns_blocks = true;
   const auto needed = static_cast<int64_t>(ceil_div(length, kBlockTokens)) - std::ssize(sequence.blocks);
   if (needed > pool_.num_free()) {
     return Error(Code::kResourceExhausted, "KV arena: {} blocks needed for {} positions, {} of {} free", needed,
@@ -80,8 +100,11 @@ Status KvArena::extend(Sequence& sequence, int64_t length) {
 }
 
 void KvArena::release(Sequence& sequence) {
-  for (const BlockId block : sequence.blocks) pool_.release(block);
+  if (sequence.owns_blocks) {
+    for (const BlockId block : sequence.blocks) pool_.release(block);
+  }
   sequence.blocks.clear();
+  sequence.owns_blocks = false;
 }
 
 KvArena::RowAddress KvArena::row(const KvLayout& layout, const Sequence& sequence, int64_t group_index, int64_t row) {

@@ -1,5 +1,5 @@
 // The bytes of the caches: 128-token blocks in the canonical layout, shared by all sequences, and the short-lived state
-// of each sequence (window rings, compressor rings).
+// of each sequence (window rings, compressor rings, the last Engram ids).
 //
 // Block (decisions 8, model-v41 4.7 and 12.1): one group per KV source in layer order; in each group the index keys
 // first (all codes, then all scales), then the compressed rows. The same bytes in memory, on disk and on the wire.
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "cache/block_pool.h"
 #include "base/checked_math.h"
 #include "checkpoint/config.h"
+#include "model/engram_hash.h"
 
 namespace deepinfer {
 
@@ -45,7 +47,17 @@ struct KvLayout {
   int64_t num_pair_groups = 0;          // groups with ratio 2
   int64_t max_step_back = 0;            // drafts + 1
 
+  int64_t windows_bytes() const;         // of one sequence, rounded up to 64
   int64_t sequence_state_bytes() const;
+  int64_t num_engram_ids() const { return kEngramTokens - 1 + max_step_back; }
+};
+
+// What the rows of a sequence see and write; set when it starts (model-v41 12.3, 12.4). All zero: everything.
+struct SequenceCut {
+  int64_t encoder_first = 0;  // window rows of encoder layers below this position count as absent
+  int64_t decoder_first = 0;  // rows below run the encoder half only; decoder windows begin here
+  int64_t write_first = 0;    // compressed rows and index keys below it stand already and are not written
+  bool mask_decoder = false;  // rows below decoder_first run all layers too; the oracle of the cut
 };
 
 // What one sequence owns. Positions are absolute. Owned by the executor thread.
@@ -53,30 +65,42 @@ class Sequence {
  public:
   static Result<Sequence> make(const KvLayout& layout, int64_t max_context_tokens);
 
+  // Empties it, to go on at `position`; `ids_before`: compressed Engram ids of the positions just below, oldest first.
+  void start(int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut);
+  // Everything but the block table.
+  void copy_state_from(const Sequence& other);
+
   // Window row of a window layer (backbone layer, or num_hidden_layers + stage).
   std::byte* window_row(int64_t window_layer, int64_t position);
   const std::byte* window_row(int64_t window_layer, int64_t position) const;
   // [value, gate] of a token for the `pair_group`-th ratio-2 source.
   float* compressor_entry(int64_t pair_group, int64_t position);
+  // Compressed id of one of the last num_engram_ids() positions.
+  int32_t& engram_id(int64_t position) { return engram_ids_[position % std::ssize(engram_ids_)]; }
 
   int64_t length = 0;        // positions processed; the next one is written at `length`
   int64_t high_water = 0;    // largest length ever: what the rings were last written up to
-  std::vector<int32_t> engram_ids;  // compressed id of every position
-  std::vector<BlockId> blocks;      // block_table: positions [128 i, 128 i + 128)
+  SequenceCut cut;
+  std::vector<BlockId> blocks;  // block_table: positions [128 i, 128 i + 128)
+  bool owns_blocks = false;     // they came from the arena's own pool, not from a caller's block table
 
  private:
-  const KvLayout* layout_ = nullptr;  // Borrowed from the KvArena, which outlives every Sequence.
+  const KvLayout* layout_ = nullptr;  // Borrowed from the Model, which outlives every Sequence.
   AlignedBuffer state_;
   int64_t windows_bytes_ = 0;
+  std::vector<int32_t> engram_ids_;   // ring
 };
 
-// Owns all blocks. Thread-compatible.
+// Owns the bytes of all blocks. Thread-compatible.
+//
+// Who owns the ids: either the caller brings block tables (the engine), or the arena hands blocks out of its own pool
+// (verification, tests). One model must not be used in both ways at a time.
 class KvArena {
  public:
   static Result<KvArena> make(const KvLayout& layout, int64_t num_blocks);
 
-  BlockPool& pool() { return pool_; }
-  // Makes room for positions below `length`; changes nothing when it fails (kResourceExhausted).
+  int64_t num_blocks() const { return pool_.num_blocks(); }
+  // Makes room for positions below `length` from the own pool; changes nothing when it fails (kResourceExhausted).
   Status extend(Sequence& sequence, int64_t length);
   void release(Sequence& sequence);
 

@@ -2,7 +2,9 @@
 #include "model/model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/quantize.h"
 #include "model/model_impl.h"
@@ -85,7 +87,8 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   ASSIGN_OR_RETURN(auto hashes, make_engram_hashes(config));
 
   auto layout = std::make_unique<KvLayout>(config);
-  const int64_t blocks = options.max_sequences * static_cast<int64_t>(ceil_div(options.max_context_tokens, kBlockTokens));
+  const int64_t context_blocks = static_cast<int64_t>(ceil_div(options.max_context_tokens, kBlockTokens));
+  const int64_t blocks = options.num_blocks > 0 ? options.num_blocks : options.max_sequences * context_blocks;
   ASSIGN_OR_RETURN(KvArena arena, KvArena::make(*layout, blocks));
   auto impl = std::make_unique<Impl>(std::move(arena));
   impl->config = config;
@@ -108,11 +111,21 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   impl->pool = std::make_unique<ThreadPool>(options.num_threads, ThreadPool::Pinning::kOneCorePerThread);
   impl->kernel = {impl->pool.get(), impl->workspace.kernel_scratch.data(), impl->workspace.kernel_scratch_bytes};
   impl->rows.reserve(static_cast<size_t>(options.max_batch_tokens));
+  impl->decoder_rows.reserve(static_cast<size_t>(options.max_batch_tokens));
+  for (int64_t i = 0; i < options.max_sequences; ++i) {
+    ASSIGN_OR_RETURN(Sequence state, Sequence::make(*impl->layout, options.max_context_tokens));
+    impl->states.push_back(std::make_unique<Sequence>(std::move(state)));
+  }
+  for (auto state = impl->states.rbegin(); state != impl->states.rend(); ++state) {
+    impl->free_states.push_back(state->get());
+  }
   impl->plan = {.weight_bytes = impl->weights.size_bytes,
                 .kv_block_bytes = static_cast<uint64_t>(impl->layout->block_bytes),
                 .kv_blocks = static_cast<uint64_t>(blocks),
                 .sequence_state_bytes = static_cast<uint64_t>(impl->layout->sequence_state_bytes()),
-                .workspace_bytes = impl->workspace.size_bytes()};
+                .sequence_states = static_cast<uint64_t>(options.max_sequences),
+                .workspace_bytes = impl->workspace.size_bytes(),
+                .rope_bytes = static_cast<uint64_t>(2 * options.max_context_tokens * rotary) * sizeof(float)};
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 
@@ -125,18 +138,38 @@ int64_t Model::max_step_back() const { return impl_->layout->max_step_back; }
 // ---- sequences -------------------------------------------------------------------------------------------------------
 
 Result<Model::SequencePtr> Model::make_sequence() {
-  if (impl_->num_sequences == impl_->options.max_sequences) {
+  if (impl_->free_states.empty()) {
     return Error(Code::kResourceExhausted, "all {} sequences are in use", impl_->options.max_sequences);
   }
-  ASSIGN_OR_RETURN(Sequence sequence, Sequence::make(*impl_->layout, impl_->options.max_context_tokens));
-  ++impl_->num_sequences;
-  return SequencePtr(new Sequence(std::move(sequence)), SequenceDeleter{this});
+  Sequence* sequence = impl_->free_states.back();
+  impl_->free_states.pop_back();
+  sequence->start(0, {}, {});
+  return SequencePtr(sequence, SequenceDeleter{this});
 }
 
 void Model::SequenceDeleter::operator()(Sequence* sequence) const {
   model->impl_->arena.release(*sequence);
-  --model->impl_->num_sequences;
-  delete sequence;
+  model->impl_->free_states.push_back(sequence);
+}
+
+Sequence& Model::state(int64_t i) { return *impl_->states[i]; }
+
+void Model::start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut) {
+  CHECK(std::ssize(ids_before) >= std::min<int64_t>(position, kEngramTokens - 1));
+  std::array<int32_t, kEngramTokens - 1> classes = {};
+  const auto last = ids_before.last(std::min(ids_before.size(), classes.size()));
+  for (size_t i = 0; i < last.size(); ++i) {
+    classes[i] = impl_->engram_token_map.empty() ? 0 : impl_->engram_token_map[last[i]];
+  }
+  sequence.start(position, std::span(classes).first(last.size()), cut);
+}
+
+void Model::copy_block(BlockId from, BlockId to) {
+  std::memcpy(impl_->arena.block(to), impl_->arena.block(from), static_cast<size_t>(impl_->layout->block_bytes));
+}
+
+std::span<std::byte> Model::block_bytes(BlockId block) {
+  return {impl_->arena.block(block), static_cast<size_t>(impl_->layout->block_bytes)};
 }
 
 int64_t Model::length(const Sequence& sequence) { return sequence.length; }
@@ -162,6 +195,14 @@ Status Model::Impl::check(std::span<const SequenceSpan> spans) const {
       return Error(Code::kInvalidArgument, "forward: positions up to {}, the context ends at {}",
                    span.first_position + count, options.max_context_tokens);
     }
+    const auto last_block = static_cast<int64_t>(ceil_div(span.first_position + count, kBlockTokens));
+    const int64_t table = span.new_blocks.empty() ? std::ssize(sequence.blocks)
+                                                  : span.first_block + std::ssize(span.new_blocks);
+    if (span.first_block < 0 || span.first_block > std::ssize(sequence.blocks) ||
+        (table < last_block && !sequence.owns_blocks && table > 0)) {
+      return Error(Code::kInvalidArgument, "forward: a block table of {} entries from {} on, expected {} for position {}",
+                   table, span.first_block, last_block, span.first_position + count - 1);
+    }
     for (const int32_t id : span.ids) {
       if (id < 0 || id >= config.vocab_size) {
         return Error(Code::kInvalidArgument, "forward: found id {}, expected 0 to {}", id, config.vocab_size - 1);
@@ -177,18 +218,34 @@ Status Model::Impl::check(std::span<const SequenceSpan> spans) const {
 
 Status Model::Impl::admit(std::span<const SequenceSpan> spans) {
   for (const SequenceSpan& span : spans) {
-    RETURN_IF_ERROR(arena.extend(*span.sequence, span.first_position + std::ssize(span.ids)));
+    Sequence& sequence = *span.sequence;
+    if (!span.new_blocks.empty()) {
+      sequence.blocks.resize(static_cast<size_t>(span.first_block));
+      sequence.blocks.insert(sequence.blocks.end(), span.new_blocks.begin(), span.new_blocks.end());
+    }
+    const int64_t length = span.first_position + std::ssize(span.ids);
+    if (length > std::ssize(sequence.blocks) * kBlockTokens) RETURN_IF_ERROR(arena.extend(sequence, length));
   }
   rows.clear();
-  for (const SequenceSpan& span : spans) {
+  for (size_t s = 0; s < spans.size(); ++s) {
+    const SequenceSpan& span = spans[s];
     Sequence& sequence = *span.sequence;
     const auto first_row = std::ssize(rows);
     const auto count = std::ssize(span.ids);
-    sequence.engram_ids.resize(static_cast<size_t>(span.first_position + count));
     for (int64_t i = 0; i < count; ++i) {
-      const int32_t id = span.ids[i];
-      sequence.engram_ids[span.first_position + i] = engram_token_map.empty() ? 0 : engram_token_map[id];
-      rows.push_back({&sequence, span.first_position + i, first_row, span.first_position});
+      const int64_t position = span.first_position + i;
+      const bool last = i + 1 == count;
+      Row& row = rows.emplace_back(Row{.sequence = &sequence,
+                                       .position = position,
+                                       .first_row = first_row,
+                                       .first_position = span.first_position,
+                                       .span = static_cast<int32_t>(s),
+                                       .wants_logits = span.logits == LogitsRows::kAll ||
+                                                       (span.logits == LogitsRows::kLast && last)});
+      sequence.engram_id(position) = engram_token_map.empty() ? 0 : engram_token_map[span.ids[i]];
+      for (int64_t back = 0; back < std::min<int64_t>(kEngramTokens, position + 1); ++back) {
+        row.engram_ids[back] = sequence.engram_id(position - back);
+      }
     }
     sequence.length = span.first_position + count;
     sequence.high_water = std::max(sequence.high_water, sequence.length);
@@ -209,10 +266,11 @@ void Model::Impl::embed(ForwardPass& pass, std::span<const int32_t> ids) {
 
 void Model::Impl::run_layers(ForwardPass& pass) {
   Workspace& ws = pass.ws;
-  const int64_t count = pass.num_rows() * config.hidden_size;
+  const int64_t first_decoder_layer = config.first_decoder_layer();
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const LayerPlan& row = layers[layer];
     const BlockWeights& block = weights.layers[layer];
+    int64_t count = pass.num_rows() * config.hidden_size;
     if (pass.observer != nullptr) {
       pass.observer->layer_input(layer, {ws.h.data(), static_cast<size_t>(4 * count)},
                                  {ws.pre.data(), static_cast<size_t>(4 * pass.num_rows())});
@@ -222,6 +280,12 @@ void Model::Impl::run_layers(ForwardPass& pass) {
 
     hc_enter(pass, block.hc_attn, block.attn_norm);
     pass.observe("attn_in", layer, ws.x.data(), count);
+    if (row.owns_kv) compress(pass, *block.compressor, row, layer);
+    if (layer == first_decoder_layer) {
+      drop_encoder_rows(pass, decoder_rows);
+      if (pass.rows.empty()) return;
+      count = pass.num_rows() * config.hidden_size;
+    }
     attention(pass, block, row, layer);
     pass.observe("attn_out", layer, ws.y.data(), count);
     if (pass.observer != nullptr) {
@@ -236,50 +300,76 @@ void Model::Impl::run_layers(ForwardPass& pass) {
     hc_leave(pass);
     pass.observe("h_out", layer, ws.h.data(), 4 * count);
     pass.observe("pre_out", layer, ws.pre.data(), 4 * pass.num_rows());
+    check_finite(pass, layer);
   }
 }
 
-Result<std::span<const float>> Model::Impl::compute_logits(ForwardPass& pass, std::span<const SequenceSpan> spans) {
+// A number that is not finite anywhere in a row's streams reaches its mixing weights: their statistic sums all squares.
+void Model::Impl::check_finite(const ForwardPass& pass, int64_t layer) {
+  for (int64_t i = 0; i < pass.num_rows(); ++i) {
+    const float* pre = pass.ws.pre.data() + 4 * i;
+    if (!std::isfinite(pre[0] + pre[1] + pre[2] + pre[3])) note_fault(pass.rows[i], layer);
+  }
+}
+
+void Model::Impl::note_fault(const Row& row, int64_t layer) {
+  const auto at = std::lower_bound(faults.begin(), faults.end(), row.span,
+                                   [](const SpanFault& fault, int32_t span) { return fault.span < span; });
+  if (at != faults.end() && at->span == row.span) return;
+  faults.insert(at, {row.span, layer, row.position});
+}
+
+std::span<const float> Model::Impl::compute_logits(ForwardPass& pass) {
   Workspace& ws = pass.ws;
   const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
   pass.ops.hc_fold(pass.kernel, ws.h.data(), ws.pre.data(), 4, pass.num_rows(), hidden, ws.x.data());
   // Rows whose logits are wanted, moved together.
-  int64_t wanted = 0, row = 0;
-  std::vector<int64_t>& positions = logit_positions;
-  positions.clear();
-  for (const SequenceSpan& span : spans) {
-    for (int64_t i = 0; i < std::ssize(span.ids); ++i, ++row) {
-      const bool last = i + 1 == std::ssize(span.ids);
-      if (span.logits == LogitsRows::kNone || (span.logits == LogitsRows::kLast && !last)) continue;
-      std::copy_n(ws.x.data() + row * hidden, hidden, ws.x.data() + wanted * hidden);
-      positions.push_back(rows[row].position);
-      ++wanted;
-    }
+  logit_rows.clear();
+  for (int64_t row = 0; row < pass.num_rows(); ++row) {
+    if (!pass.rows[row].wants_logits) continue;
+    std::copy_n(ws.x.data() + row * hidden, hidden, ws.x.data() + std::ssize(logit_rows) * hidden);
+    logit_rows.push_back(pass.rows[row]);
   }
-  if (wanted == 0) return std::span<const float>();
+  const auto wanted = std::ssize(logit_rows);
+  if (wanted == 0) return {};
   pass.rms_norm(ws.x.data(), weights.norm, wanted, ws.x.data());
   pass.ops.linear(pass.kernel, weights.head.view(), pass.pair(ws.x.data(), wanted, hidden),
                   {.f32 = ws.logits.data(), .stride = vocab});
-  for (int64_t i = 0; i < wanted * vocab; ++i) {
-    if (!std::isfinite(ws.logits[i])) {
-      return Error(Code::kInternal, "forward: the logit of id {} at position {} is not finite", i % vocab,
-                   positions[i / vocab]);
+  for (int64_t i = 0; i < wanted; ++i) {
+    const float* logits = ws.logits.data() + i * vocab;
+    if (!std::all_of(logits, logits + vocab, [](float x) { return std::isfinite(x); })) {
+      note_fault(logit_rows[i], config.num_hidden_layers);
     }
   }
-  return std::span<const float>(ws.logits.data(), static_cast<size_t>(wanted * vocab));
+  return {ws.logits.data(), static_cast<size_t>(wanted * vocab)};
 }
 
-Result<std::span<const float>> Model::forward(std::span<const SequenceSpan> spans, ForwardObserver* observer) {
+Result<ForwardOutput> Model::forward_batch(std::span<const SequenceSpan> spans, ForwardObserver* observer) {
   RETURN_IF_ERROR(impl_->check(spans));
   RETURN_IF_ERROR(impl_->admit(spans));
   ForwardPass pass = impl_->begin(observer);
   std::vector<int32_t>& ids = impl_->ids;
   ids.clear();
   for (const SequenceSpan& span : spans) ids.insert(ids.end(), span.ids.begin(), span.ids.end());
+  impl_->faults.clear();
   impl_->embed(pass, ids);
   impl_->run_layers(pass);
-  if (impl_->weights.dspark) write_dspark_rows(pass, *impl_->weights.dspark);
-  return impl_->compute_logits(pass, spans);
+  ForwardOutput out;
+  if (!pass.rows.empty()) {
+    if (impl_->weights.dspark) write_dspark_rows(pass, *impl_->weights.dspark);
+    out.logits = impl_->compute_logits(pass);
+  }
+  out.faults = impl_->faults;
+  return out;
+}
+
+Result<std::span<const float>> Model::forward(std::span<const SequenceSpan> spans, ForwardObserver* observer) {
+  ASSIGN_OR_RETURN(const ForwardOutput out, forward_batch(spans, observer));
+  if (!out.faults.empty()) {
+    return Error(Code::kInternal, "forward: a number after layer {} at position {} is not finite",
+                 out.faults[0].layer, out.faults[0].position);
+  }
+  return out.logits;
 }
 
 // ---- rows of the caches ----------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@
 
 #include "base/status.h"
 #include "base/thread_pool.h"
+#include "cache/block_pool.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/config.h"
 #include "kernels/ops.h"
@@ -27,8 +28,9 @@ namespace deepinfer {
 struct ModelOptions {
   std::string isa = "auto";              // a table of kernels/ops.h
   int num_threads = 1;
-  int64_t max_context_tokens = 4096;     // longest sequence; the arena holds max_sequences of them
-  int64_t max_sequences = 1;
+  int64_t max_context_tokens = 4096;     // longest sequence
+  int64_t max_sequences = 1;             // states (windows and rings), running and kept ones together
+  int64_t num_blocks = 0;                // KV blocks; 0: enough for max_sequences of the longest
   int64_t max_batch_tokens = 256;        // rows of one forward call; sizes the workspaces
 };
 
@@ -38,10 +40,18 @@ struct MemoryPlan {
   uint64_t kv_block_bytes = 0;           // of one 128-token block, all source layers
   uint64_t kv_blocks = 0;
   uint64_t sequence_state_bytes = 0;     // windows and rings of one sequence
+  uint64_t sequence_states = 0;
   uint64_t workspace_bytes = 0;
+  uint64_t rope_bytes = 0;
+
+  uint64_t total_bytes() const {
+    return weight_bytes + kv_block_bytes * kv_blocks + sequence_state_bytes * sequence_states + workspace_bytes +
+           rope_bytes;
+  }
 };
 
-class Sequence;  // windows, rings and block table of one sequence; made by the model
+class Sequence;  // windows, rings and block table of one sequence (kv_arena.h); owned by the model
+struct SequenceCut;
 
 enum class LogitsRows { kNone, kLast, kAll };
 
@@ -50,7 +60,24 @@ struct SequenceSpan {
   Sequence* sequence = nullptr;
   int64_t first_position = 0;            // length of the sequence, or up to max_step_back() less
   std::span<const int32_t> ids;          // at least one, each below vocab_size
-  LogitsRows logits = LogitsRows::kLast;
+  LogitsRows logits = LogitsRows::kLast;  // rows below the sequence's decoder_first give none
+  // The block table from entry `first_block` on, for callers that own the ids of blocks; empty: as it is.
+  int64_t first_block = 0;
+  std::span<const BlockId> new_blocks = {};
+};
+
+// A row whose numbers stopped being finite: the first of its span, and the layer after which it was seen
+// (num_hidden_layers: in the logits).
+struct SpanFault {
+  int32_t span = 0;
+  int64_t layer = 0;
+  int64_t position = 0;
+};
+
+// Views stay valid until the next forward or draft.
+struct ForwardOutput {
+  std::span<const float> logits;         // the rows wanted, [rows][vocab], spans in order
+  std::span<const SpanFault> faults;     // ascending by span; the logits of such a span mean nothing
 };
 
 // Sees, and may replace, what flows between the parts of the forward pass. For verification against golden data; the
@@ -106,9 +133,19 @@ class Model {
   Result<SequencePtr> make_sequence();
   static int64_t length(const Sequence& sequence);  // positions processed
 
-  // Processes all spans in one pass. Returns the logits rows wanted, [rows][vocab], spans in order; the view stays valid
-  // until the next forward or draft. kInvalidArgument for a bad span (nothing was changed), kResourceExhausted when the
-  // arena is full (nothing was changed), kInternal when a logit is not finite (names sequence row and position).
+  // For a caller that keeps count of states and blocks itself (the engine): state i < max_sequences. Such a caller
+  // never uses make_sequence, and brings every block in the spans.
+  Sequence& state(int64_t i);
+  // Empties a state to go on at `position`; `ids_before`: the tokens before it, at least the last three if there are.
+  void start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut);
+  void copy_block(BlockId from, BlockId to);
+  // Raw bytes, for swapping: block_bytes of a block; a state is swapped by copy_state_from (kv_arena.h).
+  std::span<std::byte> block_bytes(BlockId block);
+
+  // Processes all spans in one pass; the spans are of different sequences. kInvalidArgument for a bad span,
+  // kResourceExhausted when the arena is full (nothing was changed in either case).
+  Result<ForwardOutput> forward_batch(std::span<const SequenceSpan> spans, ForwardObserver* observer = nullptr);
+  // The same for callers that need every row: kInternal when a row is not finite (names layer and position).
   Result<std::span<const float>> forward(std::span<const SequenceSpan> spans, ForwardObserver* observer = nullptr);
 
   // Drafts after `next_id`, the token chosen for position length(sequence). Changes nothing in the sequence.

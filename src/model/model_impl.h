@@ -26,10 +26,13 @@ struct Model::Impl {
   RopeTable plain_rope, compress_rope;
   std::unique_ptr<ThreadPool> pool;
   KernelContext kernel;
-  int64_t num_sequences = 0;
-  std::vector<Row> rows;             // of the running call
+  std::vector<std::unique_ptr<Sequence>> states;
+  std::vector<Sequence*> free_states;  // for make_sequence
+  // Of the running call.
+  std::vector<Row> rows, decoder_rows;
   std::vector<int32_t> ids;
-  std::vector<int64_t> logit_positions;
+  std::vector<Row> logit_rows;
+  std::vector<SpanFault> faults;
 
   explicit Impl(KvArena arena_in) : arena(std::move(arena_in)) {}
 
@@ -39,7 +42,9 @@ struct Model::Impl {
   Status check(std::span<const SequenceSpan> spans) const;
   Status admit(std::span<const SequenceSpan> spans);  // blocks, ids and rows of the call
   void run_layers(ForwardPass& pass);
-  Result<std::span<const float>> compute_logits(ForwardPass& pass, std::span<const SequenceSpan> spans);
+  std::span<const float> compute_logits(ForwardPass& pass);
+  void note_fault(const Row& row, int64_t layer);  // the first of a span counts
+  void check_finite(const ForwardPass& pass, int64_t layer);
 };
 
 }  // namespace deepinfer
