@@ -119,6 +119,8 @@ Result<Message> parse_message(const JsonRef& field) {
       return message;
     }
     case Role::kSystem:
+    case Role::kDeveloper:
+    case Role::kSystemReminder:
     case Role::kUser: {
       ASSIGN_OR_RETURN(message.content, parse_content(field["content"]));
       return message;

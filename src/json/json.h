@@ -134,6 +134,7 @@ class JsonRef {
 enum class JsonStyle {
   kCompact,  // {"a":1,"b":[0.00001,1e+16]}; doubles: shortest digits, exponent form below 1e-5 and from 1e16
   kPython,   // {"a": 1, "b": [1e-05, 1e+16]}; doubles as Python's repr (recipe 2.1)
+  kSpaced,   // {"a": 1, "b": [0.00001, 1e+16]}; separators of kPython, doubles of kCompact
 };
 
 // Appends JSON to a string. The caller keeps begin and end balanced and gives every member a key; text must

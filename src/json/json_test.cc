@@ -179,6 +179,7 @@ TEST(JsonWriter, StylesDifferInSeparators) {
   const char* text = R"({"a":[1,"ü"],"b":{}})";
   EXPECT_EQ(reprint(text, JsonStyle::kCompact), text);
   EXPECT_EQ(reprint(text, JsonStyle::kPython), R"({"a": [1, "ü"], "b": {}})");
+  EXPECT_EQ(reprint("[1e-6,0.00002]", JsonStyle::kSpaced), "[1e-6, 0.00002]");
 }
 
 TEST(JsonWriter, AppendsMembersAndNestedValues) {
@@ -266,7 +267,7 @@ TEST(JsonWriter, EveryDoubleReadsBackAsItself) {
     bits = bits * 6364136223846793005u + 1442695040888963407u;
     const auto value = std::bit_cast<double>(bits);
     if (!std::isfinite(value)) continue;
-    for (const JsonStyle style : {JsonStyle::kCompact, JsonStyle::kPython}) {
+    for (const JsonStyle style : {JsonStyle::kCompact, JsonStyle::kPython, JsonStyle::kSpaced}) {
       std::string text;
       append_json_number(text, value, style);
       ASSERT_EQ(parse(text).number(), value) << text;

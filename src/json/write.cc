@@ -105,7 +105,7 @@ void append_json_string(std::string& out, std::string_view text) {
 }
 
 void JsonWriter::separate() {
-  if (after_value_) out_.append(style_ == JsonStyle::kPython ? ", " : ",");
+  if (after_value_) out_.append(style_ == JsonStyle::kCompact ? "," : ", ");
   after_value_ = true;
 }
 
@@ -125,7 +125,7 @@ JsonWriter& JsonWriter::end(char bracket) {
 JsonWriter& JsonWriter::key(std::string_view key) {
   separate();
   append_json_string(out_, key);
-  out_.append(style_ == JsonStyle::kPython ? ": " : ":");
+  out_.append(style_ == JsonStyle::kCompact ? ":" : ": ");
   after_value_ = false;
   return *this;
 }

@@ -1,4 +1,4 @@
-// Spellings of the control tokens and tags of V4.1 (recipe.md 1.1, 3.3, 4.2). Private to the room.
+// Spellings of the control tokens and tags (recipe.md 1.1, 3.3, 4.2). Private to the room.
 // The bar is U+FF5C and the underscore-like character U+2581; neither is ASCII.
 #pragma once
 
@@ -15,5 +15,11 @@ inline constexpr std::string_view kLatestReminder = "<｜latest_reminder｜>";
 inline constexpr std::string_view kThinkOpen = "<think>";
 inline constexpr std::string_view kThinkClose = "</think>";
 inline constexpr std::string_view kDsml = "｜DSML｜";
+// One token with two names: the service writes the first, the released tokenizer the second.
+inline constexpr std::string_view kImage = "<｜image｜>";
+inline constexpr std::string_view kReleasedImage = "<｜deepseek_image｜>";
+inline constexpr std::string_view kFimBegin = "<｜fim▁begin｜>";
+inline constexpr std::string_view kFimHole = "<｜fim▁hole｜>";
+inline constexpr std::string_view kFimEnd = "<｜fim▁end｜>";
 
 }  // namespace deepinfer::control

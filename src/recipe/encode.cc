@@ -3,6 +3,17 @@
 #include "recipe/recipe.h"
 
 namespace deepinfer {
+namespace {
+
+std::optional<TokenId> control_id(const Tokenizer& tokenizer, std::string_view spelling) {
+  const std::optional<TokenId> id = tokenizer.id_of_added(spelling);
+  if (id) return id;
+  if (spelling == control::kImage) return tokenizer.id_of_added(control::kReleasedImage);
+  if (spelling == control::kReleasedImage) return tokenizer.id_of_added(control::kImage);
+  return std::nullopt;
+}
+
+}  // namespace
 
 Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenizer& tokenizer) {
   const std::string_view text = prompt.text;
@@ -11,7 +22,7 @@ Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenize
   for (const TextRange& range : prompt.control_ranges) {
     tokenizer.encode_append(text.substr(at, range.begin - at), Tokenizer::AddedTokens::kAsText, ids);
     const std::string_view spelling = text.substr(range.begin, range.end - range.begin);
-    const std::optional<TokenId> id = tokenizer.id_of_added(spelling);
+    const std::optional<TokenId> id = control_id(tokenizer, spelling);
     if (!id) return Error(Code::kNotFound, "the tokenizer has no control token {}", spelling);
     ids.push_back(*id);
     at = range.end;

@@ -22,6 +22,8 @@ MarkerSet::MarkerSet(std::vector<Marker> markers) : markers_(std::move(markers))
     first_bytes_[static_cast<unsigned char>(marker.text[0])] = true;
     eats_newlines_ |= marker.eats_newlines;
   }
+  of_interest_ = first_bytes_;
+  of_interest_[static_cast<unsigned char>('\n')] |= eats_newlines_;
 }
 
 MarkerScanner::Found MarkerScanner::next(const MarkerSet& set, bool at_start) {
@@ -31,7 +33,11 @@ MarkerScanner::Found MarkerScanner::next(const MarkerSet& set, bool at_start) {
   std::optional<std::pair<size_t, size_t>>
       unfinished;  // where a marker may have begun, and the newlines before it
   size_t newlines = newlines_;
-  for (size_t at = scan_; at < text.size() && at < best_end; ++at) {
+  for (size_t at = scan_; at < text.size() && at < best_end;) {
+    if (const size_t plain = set.plain_prefix(text.substr(at)); plain > 0) {
+      newlines = at += plain;
+      continue;
+    }
     if (set.may_begin(text[at])) {
       for (const Marker& marker : set.markers()) {
         if (marker.only_at_start && !(at_start && at == begin_)) continue;
@@ -44,19 +50,20 @@ MarkerScanner::Found MarkerScanner::next(const MarkerSet& set, bool at_start) {
         }
       }
     }
-    if (text[at] != '\n') newlines = at + 1;
+    if (text[at++] != '\n') newlines = at;
   }
   const size_t begin = begin_;
   if (best != nullptr) {
     consume(best_end);
-    return {text.substr(begin, best_begin - begin), best};
+    return {text.substr(begin, best_begin - begin), best, text.substr(best_begin, best_end - best_begin)};
   }
   std::tie(scan_, newlines_) = unfinished.value_or(std::pair(text.size(), newlines));
   begin_ = set.eats_newlines() ? newlines_ : scan_;
-  return {text.substr(begin, begin_ - begin), nullptr};
+  return {text.substr(begin, begin_ - begin), nullptr, {}};
 }
 
 void MarkerScanner::compact() {
+  if (begin_ == 0) return;
   text_.erase(0, begin_);
   scan_ -= begin_;
   newlines_ -= begin_;

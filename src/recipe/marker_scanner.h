@@ -22,10 +22,17 @@ class MarkerSet {
   const std::vector<Marker>& markers() const { return markers_; }
   bool may_begin(char byte) const { return first_bytes_[static_cast<unsigned char>(byte)]; }
   bool eats_newlines() const { return eats_newlines_; }
+  // How many bytes at the front of `text` concern no marker at all.
+  size_t plain_prefix(std::string_view text) const {
+    size_t n = 0;
+    while (n < text.size() && !of_interest_[static_cast<unsigned char>(text[n])]) ++n;
+    return n;
+  }
 
  private:
   std::vector<Marker> markers_;
   std::array<bool, 256> first_bytes_{};
+  std::array<bool, 256> of_interest_{};  // first bytes, and LF where a marker eats it
   bool eats_newlines_ = false;
 };
 
@@ -35,17 +42,23 @@ class MarkerSet {
 class MarkerScanner {
  public:
   void append(std::string_view piece) { text_ += piece; }
+  bool empty() const { return begin_ == text_.size(); }
 
   struct Found {
-    std::string_view before;  // text in front of the marker, without the newlines it eats
-    const Marker* marker;     // nullptr: none completed
+    std::string_view before;   // text in front of the marker, without the newlines it eats
+    const Marker* marker;      // nullptr: none completed
+    std::string_view matched;  // the marker with the newlines it eats
   };
   // Consumes up to the end of the first marker. Without one, consumes and returns what can't belong to any;
   // the rest stays. `at_start`: nothing was read since this set came into force. The view is valid until the
   // next call.
   Found next(const MarkerSet& set, bool at_start);
 
-  // Everything unread; for the end of the text.
+  // Makes the text from `place` on unread again, which points into the view that next() returned.
+  void rewind_to(const char* place) { consume(static_cast<size_t>(place - text_.data())); }
+  void skip(size_t size) { consume(begin_ + size); }
+
+  // Everything unread.
   std::string_view rest() const { return std::string_view(text_).substr(begin_); }
   // The part of rest() that a marker may begin with, without the newlines before it.
   std::string_view unfinished() const { return std::string_view(text_).substr(scan_); }

@@ -1,96 +1,21 @@
-// The output state machine (recipe.md 5.2), with these changes of 5.3: names are escaped as JSON (1), raw
-// values that are no JSON become strings (2), only a marker that opens a known block starts calls (3), a
-// missing string attribute (4), a JSON object as call body (5); and a call left open by the model is closed
+// The output state machine (recipe.md 5.2) with the changes of 5.3: names are escaped as JSON (1), raw values
+// that are no JSON become strings (2), only a marker that opens a known block starts calls (3), a missing
+// string attribute (4), a JSON object as call body (5), a value or call that the next one ends (6), a block
+// without a call comes back as text (7), a second <think> (10), JSON that ends at its bracket (11), calls
+// without their control token (12), arguments in a wrapper (13); and a call left open by the model is closed
 // (5.7).
-#include <map>
+#include <algorithm>
 
-#include "recipe/control_tokens.h"
-#include "recipe/marker_scanner.h"
-#include "recipe/recipe.h"
+#include "recipe/json_extent.h"
+#include "recipe/look_alike.h"
+#include "recipe/output_markers.h"
 
 namespace deepinfer {
 namespace {
 
-enum class State {
-  kReasoning,
-  kText,
-  kCalls,  // between calls
-  kCallName,
-  kArguments,  // between parameters
-  kParameterName,
-  kParameterType,
-  kStringValue,
-  kRawValue,
-  kDone,
-};
+using State = OutputState;
 
-enum Action {
-  kDropNewline,
-  kStopSequence,
-  kCloseReasoning,
-  kDropMarker,
-  kOpenCalls,
-  kOpenCall,
-  kCallNamed,
-  kNextCall,  // the call before was not closed
-  kCloseCall,
-  kCloseCalls,
-  kOpenParameter,
-  kParameterNamed,
-  kStringType,
-  kRawType,
-  kCloseValue,
-};
-
-constexpr std::string_view kMarker = "<｜DSML｜";
-
-// What turns text or reasoning into calls. Old and foreign block names are accepted, with and without the
-// space.
-void add_call_openers(std::vector<Marker>& markers) {
-  for (const char* space : {" ", ""}) {
-    for (const char* block : {"calls>", "tool_calls>", "function_calls>", "tool_use>"}) {
-      markers.push_back({std::string(kMarker) + space + block, kOpenCalls, true});
-    }
-    markers.push_back({std::string(kMarker) + space + "invoke name=\"", kOpenCall, true});
-  }
-}
-
-MarkerSet reasoning_markers(const OutputOptions& options) {
-  std::vector<Marker> markers;
-  if (options.parse_tool_calls) add_call_openers(markers);
-  markers.push_back({"\n", kDropNewline, false, true});
-  markers.push_back({std::string(control::kThinkClose), kCloseReasoning, true});
-  return MarkerSet(std::move(markers));
-}
-
-MarkerSet text_markers(const OutputOptions& options) {
-  std::vector<Marker> markers;
-  for (const std::string& stop : options.stop_sequences) {
-    if (!stop.empty()) markers.push_back({stop, kStopSequence});
-  }
-  if (options.parse_tool_calls) add_call_openers(markers);
-  markers.push_back({"\n", kDropNewline, false, true});
-  markers.push_back({std::string(control::kThinkClose), kDropMarker});
-  return MarkerSet(std::move(markers));
-}
-
-// The sets of the states inside a call block, which depend on no option.
-const MarkerSet& call_markers(State state) {
-  static const std::map<State, MarkerSet> kSets = {
-      {State::kCalls, MarkerSet({{"invoke name=\"", kOpenCall},
-                                 {"</｜DSML｜ calls>", kCloseCalls},
-                                 {"</｜DSML｜tool_calls>", kCloseCalls}})},
-      {State::kCallName, MarkerSet({{"\"", kCallNamed}})},
-      {State::kArguments, MarkerSet({{"parameter name=\"", kOpenParameter},
-                                     {"invoke name=\"", kNextCall},
-                                     {"</｜DSML｜", kCloseCall}})},
-      {State::kParameterName, MarkerSet({{"\"", kParameterNamed}})},
-      {State::kParameterType, MarkerSet({{"true\">", kStringType}, {">", kRawType}})},
-      {State::kStringValue, MarkerSet({{"</｜DSML｜", kCloseValue}})},
-      {State::kRawValue, MarkerSet({{"</｜DSML｜", kCloseValue}})},
-  };
-  return kSets.at(state);
-}
+constexpr int kMostLookAlikes = 8;  // tried at the end of an answer; bounds the time
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
@@ -99,38 +24,65 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
 }
 
+const ToolSignature* signature_of(const std::vector<ToolSignature>& tools, std::string_view name) {
+  for (const ToolSignature& tool : tools) {
+    if (tool.name == name) return &tool;
+  }
+  return nullptr;
+}
+
+const ToolSignature::Parameter* parameter_of(const ToolSignature* tool, std::string_view name) {
+  if (tool == nullptr) return nullptr;
+  for (const auto& parameter : tool->parameters) {
+    if (parameter.name == name) return &parameter;
+  }
+  return nullptr;
+}
+
+// A name under which models put all arguments of a tool that has no such parameter.
+bool may_wrap(const ToolSignature* tool, std::string_view name) {
+  return (name == "arguments" || name == "input") && tool != nullptr && parameter_of(tool, name) == nullptr;
+}
+
+bool are_arguments_of(const ToolSignature* tool, const JsonValue& value) {
+  return value.object() != nullptr &&
+         std::all_of(value.object()->begin(), value.object()->end(),
+                     [tool](const JsonMember& member) { return parameter_of(tool, member.key) != nullptr; });
+}
+
 }  // namespace
 
 class OutputParser::Machine {
  public:
-  explicit Machine(OutputOptions options)
-      : reasoning_markers_(reasoning_markers(options)),
-        text_markers_(text_markers(options)),
-        parse_tool_calls_(options.parse_tool_calls),
-        single_tool_call_(options.single_tool_call) {
-    enter_start(options.start);
+  explicit Machine(OutputOptions options) : options_(std::move(options)), markers_(options_) {
+    enter_start();
   }
 
   void push(std::string_view piece, const OutputSink& sink) {
     if (state_ == State::kDone) return;
-    scanner_.append(piece);
-    while (state_ != State::kDone) {
-      const MarkerScanner::Found found = scanner_.next(markers(), leading_);
-      release(found.before, sink);
-      if (found.marker == nullptr) break;
-      act(*found.marker, sink);
+    if (scanner_.empty()) {
+      // Most pieces of text hold nothing of interest and are passed on without being copied.
+      const size_t plain = state_ == State::kJson ? 0 : set_->plain_prefix(piece);
+      release(piece.substr(0, plain), sink);
+      piece.remove_prefix(plain);
+      if (piece.empty()) return;
     }
+    scanner_.append(piece);
+    read(sink);
     scanner_.compact();
   }
 
   void finish(OutputEnd end, const OutputSink& sink) {
+    settle_look_alikes(sink);
     if (state_ == State::kDone) return;
     const bool in_text = state_ == State::kReasoning || state_ == State::kText;
     // The beginning of a call block never reaches the reader, whatever cut it off.
-    const bool cut_opener = in_text && parse_tool_calls_ && scanner_.unfinished().starts_with(kMarker);
+    const bool cut_opener =
+        in_text && options_.parse_tool_calls && scanner_.unfinished().starts_with(kDsmlOpen);
     if (!cut_opener) release(scanner_.rest(), sink);
+    if (state_ == State::kJsonSearch || (withholds_ && end == OutputEnd::kStop)) give_back(sink);
     if (call_open_ && end == OutputEnd::kStop) close_cut_call(sink);
-    if (call_open_ && state_ == State::kRawValue) emit_arguments(text_, sink);
+    if (call_open_) release_cut_value(sink);
     state_ = State::kDone;
   }
 
@@ -140,30 +92,57 @@ class OutputParser::Machine {
   const std::optional<std::string>& matched_stop_sequence() const { return matched_stop_; }
 
  private:
-  void enter_start(OutputStage start) {
-    switch (start) {
+  // ---- States ----
+
+  void enter_start() {
+    switch (options_.start) {
       case OutputStage::kReasoning:
         return enter(State::kReasoning, true);
       case OutputStage::kReasoningContinuation:
         return enter(State::kReasoning, false);
       case OutputStage::kContent:
-        return enter(State::kText, true);
+        return enter_text(true);
       case OutputStage::kContentContinuation:
-        return enter(State::kText, false);
+        return enter_text(false);
       case OutputStage::kToolCalls:
-        return enter(State::kCalls, false);
+        withholds_ = true;
+        return enter(State::kCalls);
     }
-  }
-
-  const MarkerSet& markers() const {
-    if (state_ == State::kReasoning) return reasoning_markers_;
-    if (state_ == State::kText) return text_markers_;
-    return call_markers(state_);
   }
 
   void enter(State state, bool leading = false) {
     state_ = state;
     leading_ = leading;
+    set_ = &markers_.of(state);
+  }
+  void enter_text(bool leading) { enter(options_.json_output ? State::kJsonSearch : State::kText, leading); }
+  void collect(State state) {
+    text_.clear();
+    enter(state);
+  }
+
+  void read(const OutputSink& sink) {
+    while (state_ != State::kDone) {
+      if (state_ == State::kLookAlike) {
+        if (may_be_look_alike()) return;
+        refuse_look_alike(sink);
+        continue;
+      }
+      const MarkerScanner::Found found = scanner_.next(*set_, leading_);
+      if (state_ == State::kJson) {
+        const size_t inside = json_.read(found.before);
+        if (json_.ended()) {
+          const std::string_view value = found.before.substr(0, inside);
+          scanner_.rewind_to(value.data() + value.size());
+          release(value, sink);
+          enter(State::kJsonAfter);
+          continue;
+        }
+      }
+      release(found.before, sink);
+      if (found.marker == nullptr) return;
+      act(found, sink);
+    }
   }
 
   // Text in front of a marker goes where the state says.
@@ -174,87 +153,237 @@ class OutputParser::Machine {
       case State::kReasoning:
         return sink({OutputEvent::Kind::kReasoning, text});
       case State::kText:
+      case State::kJson:
         return sink({OutputEvent::Kind::kContent, text});
       case State::kStringValue:
         return emit_arguments(escaped(text), sink);
+      case State::kJsonSearch:
+      case State::kCalls:
+        if (withholds_ || state_ == State::kJsonSearch) withheld_ += text;
+        return;
       case State::kCallName:
+        if (withholds_) withheld_ += text;
+        [[fallthrough]];
       case State::kArguments:  // kept for a call whose body is a JSON object
       case State::kParameterName:
+      case State::kParameterType:
       case State::kRawValue:
+      case State::kWrappedValue:
         text_ += text;
         return;
-      case State::kCalls:
-      case State::kParameterType:
+      case State::kLookAlike:
+      case State::kJsonAfter:
       case State::kDone:
         return;
     }
   }
 
-  void act(const Marker& marker, const OutputSink& sink) {
-    switch (static_cast<Action>(marker.action)) {
-      case kDropNewline:
+  void act(const MarkerScanner::Found& found, const OutputSink& sink) {
+    switch (static_cast<OutputAction>(found.marker->action)) {
+      case kDropAtStart:
         return;
       case kStopSequence:
-        matched_stop_ = marker.text;
+        matched_stop_ = found.marker->text;
         return enter(State::kDone);
       case kCloseReasoning:
-        return enter(State::kText, true);
+        return enter_text(true);
       case kDropMarker:
-        return enter(State::kText, false);
+        return enter(State::kText);
+      case kOpenJson:
+        withheld_.clear();
+        json_.reset();
+        scanner_.rewind_to(found.matched.data());
+        return enter(State::kJson);
+      case kOpenLookAlike:
+        if (look_alikes_over_) return release(found.matched, sink);
+        look_alike_size_ = found.matched.size();
+        look_alike_named_ = false;
+        look_alike_seen_ = 0;
+        scanner_.rewind_to(found.matched.data());
+        return enter(State::kLookAlike);
       case kOpenCalls:
+        withhold(found.matched);
         return enter(State::kCalls);
       case kOpenCall:
+        withhold(found.matched);
         return collect(State::kCallName);
       case kCallNamed:
         return open_call(sink);
+      case kNextCallAfterValue:
+        close_value(sink);
+        [[fallthrough]];
       case kNextCall:
         close_call(sink);
-        return single_tool_call_ ? enter(State::kDone) : collect(State::kCallName);
+        return options_.single_tool_call ? enter(State::kDone) : collect(State::kCallName);
       case kCloseCall:
         close_call(sink);
-        return enter(single_tool_call_ ? State::kDone : State::kCalls);
+        return enter(options_.single_tool_call ? State::kDone : State::kCalls);
       case kCloseCalls:
+        if (withholds_) withheld_ += found.matched, give_back(sink);
         return enter(State::kDone);
       case kOpenParameter:
         return collect(State::kParameterName);
       case kParameterNamed:
         return open_parameter(sink);
       case kStringType:
-        emit_arguments("\"", sink);
-        return enter(State::kStringValue);
-      case kRawType:
-        return collect(State::kRawValue);
+        return open_value(ValueType::kString, sink);
+      case kOtherType:
+        return open_value(type_from_attributes(), sink);
       case kCloseValue:
         close_value(sink);
         return collect(State::kArguments);
+      case kNextParameter:
+        close_value(sink);
+        return collect(State::kParameterName);
     }
   }
 
-  void collect(State state) {
-    text_.clear();
-    enter(state);
+  // ---- Text that is held until it is clear what it is ----
+
+  // From the opener of the first block on, until a call has its name.
+  void withhold(std::string_view text) {
+    if (num_tool_calls_ > 0) return;
+    if (!withholds_) withheld_.clear();
+    withholds_ = true;
+    withheld_ += text;
   }
 
+  // Nothing came of it: the reader gets it as it was written.
+  void give_back(const OutputSink& sink) {
+    withholds_ = false;
+    const bool is_search = state_ == State::kJsonSearch;
+    const std::string_view text = is_search ? trimmed(withheld_) : std::string_view(withheld_);
+    if (!trimmed(text).empty()) sink({OutputEvent::Kind::kContent, text});
+  }
+
+  // Looks at each byte once when the text grows.
+  bool may_be_look_alike() {
+    const std::string_view text = scanner_.rest();
+    if (!look_alike_named_) {
+      const LookAlike judgement = judge_look_alike(text, options_.tools);
+      if (judgement != LookAlike::kNamed) return judgement == LookAlike::kUndecided;
+      look_alike_named_ = true;
+    }
+    const size_t from = std::max(look_alike_seen_, kDsmlOpen.size()) - kDsmlOpen.size();
+    look_alike_seen_ = text.size();
+    return text.find(kDsmlOpen, from) == std::string_view::npos;  // a call in full spelling ends it
+  }
+
+  void refuse_look_alike(const OutputSink& sink) {
+    enter(State::kText);
+    release(scanner_.rest().substr(0, look_alike_size_), sink);
+    scanner_.skip(look_alike_size_);
+  }
+
+  // The answer is over: what looks like calls to its end is calls.
+  void settle_look_alikes(const OutputSink& sink) {
+    for (int tried = 1; state_ == State::kLookAlike; ++tried) {
+      look_alikes_over_ = tried == kMostLookAlikes;
+      if (const auto calls = read_look_alike(scanner_.rest(), options_.tools)) {
+        for (const LookAlikeCall& call : *calls) {
+          replay(call, sink);
+          if (options_.single_tool_call) break;
+        }
+        return enter(State::kDone);
+      }
+      refuse_look_alike(sink);
+      read(sink);
+    }
+  }
+
+  void replay(const LookAlikeCall& call, const OutputSink& sink) {
+    text_ = call.name;
+    open_call(sink);
+    for (const auto& parameter : call.parameters) {
+      text_ = parameter.name;
+      open_parameter(sink);
+      using Type = LookAlikeCall::Parameter::Type;
+      open_value(parameter.type == Type::kString ? ValueType::kString
+                 : parameter.type == Type::kJson ? ValueType::kJson
+                                                 : unknown_type(),
+                 sink);
+      release(parameter.value, sink);
+      close_value(sink);
+      collect(State::kArguments);
+    }
+    text_ = ">" + call.body;
+    close_call(sink);
+  }
+
+  // ---- Calls ----
+
+  enum class ValueType { kString, kJson };
+
   void open_call(const OutputSink& sink) {
+    withholds_ = false;
     ++num_tool_calls_;
     call_open_ = true;
     has_parameters_ = false;
+    tool_ = signature_of(options_.tools, text_);
     sink({OutputEvent::Kind::kToolCall, text_});
     collect(State::kArguments);
   }
 
   void open_parameter(const OutputSink& sink) {
+    parameter_ = parameter_of(tool_, text_);
+    wraps_ = !has_parameters_ && may_wrap(tool_, text_);
     scratch_ = has_parameters_ ? ", " : "{";
     append_json_string(scratch_, text_);
     scratch_ += ": ";
-    has_parameters_ = true;
-    emit_arguments(scratch_, sink);
-    enter(State::kParameterType);
+    if (wraps_) {
+      wrapper_opening_ = scratch_;  // told when it turns out to be none
+    } else {
+      has_parameters_ = true;
+      emit_arguments(scratch_, sink);
+    }
+    collect(State::kParameterType);
+  }
+
+  ValueType unknown_type() const {
+    return parameter_ != nullptr && parameter_->is_string ? ValueType::kString : ValueType::kJson;
+  }
+  // What stands between the name and ">" where it is not string="true".
+  ValueType type_from_attributes() const {
+    if (text_.find("rue") != std::string::npos) return ValueType::kString;
+    if (text_.find("alse") != std::string::npos) return ValueType::kJson;
+    return unknown_type();
+  }
+
+  void open_value(ValueType type, const OutputSink& sink) {
+    if (wraps_) {
+      wrapper_type_ = type;
+      return collect(State::kWrappedValue);
+    }
+    if (type == ValueType::kJson) return collect(State::kRawValue);
+    emit_arguments("\"", sink);
+    enter(State::kStringValue);
   }
 
   void close_value(const OutputSink& sink) {
     if (state_ == State::kStringValue) return emit_arguments("\"", sink);
-    if (parse_json(text_).ok()) return emit_arguments(text_, sink);
+    if (state_ == State::kWrappedValue) return close_wrapper(sink);
+    emit_json_or_string(text_, sink);
+  }
+
+  void emit_json_or_string(std::string_view text, const OutputSink& sink) {
+    if (parse_json(text).ok()) return emit_arguments(text, sink);
+    scratch_.clear();
+    append_json_string(scratch_, text);
+    emit_arguments(scratch_, sink);
+  }
+
+  void close_wrapper(const OutputSink& sink) {
+    const Result<JsonValue> value = parse_json(text_);
+    if (value.ok() && are_arguments_of(tool_, *value)) {
+      if (value->object()->empty()) return;
+      has_parameters_ = true;
+      std::string_view object = trimmed(text_);
+      object.remove_suffix(1);  // more parameters may follow
+      return emit_arguments(object, sink);
+    }
+    has_parameters_ = true;
+    emit_arguments(wrapper_opening_, sink);
+    if (wrapper_type_ == ValueType::kJson) return emit_json_or_string(text_, sink);
     scratch_.clear();
     append_json_string(scratch_, text_);
     emit_arguments(scratch_, sink);
@@ -263,23 +392,43 @@ class OutputParser::Machine {
   void close_call(const OutputSink& sink) {
     call_open_ = false;
     if (has_parameters_) return emit_arguments("}", sink);
-    emit_arguments(body_object().value_or("{}"), sink);
+    const std::string_view body = body_object();
+    if (body.empty()) return emit_arguments("{}", sink);
+    const JsonValue value = *parse_json(body);
+    const JsonValue::Object& object = *value.object();
+    if (object.size() == 1 && may_wrap(tool_, object[0].key) && are_arguments_of(tool_, object[0].value)) {
+      return emit_arguments(to_json(object[0].value, JsonStyle::kPython), sink);
+    }
+    emit_arguments(body, sink);
   }
 
-  // Some models write the arguments as one JSON object instead of parameters: `">\n{...}\n`.
-  std::optional<std::string_view> body_object() const {
+  // Some models write the arguments as one JSON object instead of parameters: `">\n{...}\n`. Empty: none.
+  std::string_view body_object() const {
     const size_t tag_end = text_.find('>');
-    if (state_ != State::kArguments || tag_end == std::string::npos) return std::nullopt;
+    if (state_ != State::kArguments || tag_end == std::string::npos) return {};
     const std::string_view body = trimmed(std::string_view(text_).substr(tag_end + 1));
-    if (!body.starts_with('{') || !parse_json(body).ok()) return std::nullopt;
-    return body;
+    return body.starts_with('{') && parse_json(body).ok() ? body : std::string_view();
   }
 
   // The model ended inside a call: what is there becomes valid JSON (recipe.md 5.7).
   void close_cut_call(const OutputSink& sink) {
-    if (state_ == State::kParameterType) emit_arguments("null", sink);
-    if (state_ == State::kStringValue || state_ == State::kRawValue) close_value(sink);
+    if (state_ == State::kParameterType && !wraps_) emit_arguments("null", sink);
+    if (state_ == State::kStringValue || state_ == State::kRawValue || state_ == State::kWrappedValue) {
+      close_value(sink);
+    }
     close_call(sink);
+  }
+
+  // The token limit ended the call: it stays cut.
+  void release_cut_value(const OutputSink& sink) {
+    if (state_ == State::kWrappedValue) {
+      emit_arguments(wrapper_opening_, sink);
+      if (wrapper_type_ == ValueType::kString) {
+        emit_arguments("\"", sink);
+        return emit_arguments(escaped(text_), sink);
+      }
+    }
+    if (state_ == State::kRawValue || state_ == State::kWrappedValue) emit_arguments(text_, sink);
   }
 
   std::string_view escaped(std::string_view text) {
@@ -292,17 +441,28 @@ class OutputParser::Machine {
     if (!text.empty()) sink({OutputEvent::Kind::kToolArguments, text});
   }
 
-  const MarkerSet reasoning_markers_;
-  const MarkerSet text_markers_;
-  const bool parse_tool_calls_;
-  const bool single_tool_call_;
+  const OutputOptions options_;
+  const OutputMarkers markers_;
   MarkerScanner scanner_;
   State state_ = State::kText;
-  bool leading_ = false;  // nothing was read since the state began, and its leading newlines are dropped
-  std::string text_;      // collected name, raw value or call body
+  const MarkerSet* set_ = nullptr;  // of state_
+  bool leading_ = false;            // nothing was read since the state began, and what leads it is dropped
+  std::string text_;                // collected name, raw value or call body
   std::string scratch_;
+  bool withholds_ = false;      // a block began and no call yet
+  std::string withheld_;        // that block, or what stands before JSON
+  size_t look_alike_size_ = 0;  // of its opener
+  size_t look_alike_seen_ = 0;
+  bool look_alike_named_ = false;
+  bool look_alikes_over_ = false;
+  JsonExtent json_;
   bool call_open_ = false;
-  bool has_parameters_ = false;  // of the open call
+  bool has_parameters_ = false;          // of the open call
+  const ToolSignature* tool_ = nullptr;  // of the open call, null when it is not declared
+  const ToolSignature::Parameter* parameter_ = nullptr;
+  bool wraps_ = false;  // the open parameter may hold all arguments
+  std::string wrapper_opening_;
+  ValueType wrapper_type_ = ValueType::kJson;
   int64_t num_tool_calls_ = 0;
   std::optional<std::string> matched_stop_;
 };

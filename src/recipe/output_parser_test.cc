@@ -170,5 +170,120 @@ TEST(OutputParser, AMillionNewlinesInPiecesAreReadInLinearTime) {
   EXPECT_EQ(parsed.reasoning.size(), 1'000'000u);
 }
 
+// ---- Repairs that need the declared tools ----
+
+OutputOptions with_signature() {
+  OutputOptions options = kWithTools;
+  options.tools = {{"f", {{"code", true}, {"n", false}}}};
+  return options;
+}
+
+TEST(OutputParser, AMissingStringAttributeTakesTheDeclaredType) {
+  const std::string value = "<｜DSML｜ parameter name=\"code\">7</｜DSML｜ parameter>";
+  EXPECT_EQ(arguments_of(parse(with_signature(), call_block(value))), R"({"code": "7"})");
+}
+
+TEST(OutputParser, ArgumentsInAWrapperAreUnwrapped) {
+  const std::string wrapper =
+      "<｜DSML｜ parameter name=\"arguments\" string=\"false\">{\"n\": 1}</｜DSML｜ parameter>";
+  EXPECT_EQ(arguments_of(parse(with_signature(), call_block(wrapper))), R"({"n": 1})");
+  const std::string more =
+      wrapper + "\n<｜DSML｜ parameter name=\"code\" string=\"true\">x</｜DSML｜ parameter>";
+  EXPECT_EQ(arguments_of(parse(with_signature(), call_block(more))), R"({"n": 1, "code": "x"})");
+  EXPECT_EQ(arguments_of(parse(with_signature(), call_block(R"({"input": {"n": 1}})"))), R"({"n": 1})");
+}
+
+TEST(OutputParser, AWrapperOfUnknownKeysStays) {
+  const std::string wrapper =
+      "<｜DSML｜ parameter name=\"input\" string=\"true\">{\"z\": 1}</｜DSML｜ parameter>";
+  EXPECT_EQ(arguments_of(parse(with_signature(), call_block(wrapper))), R"({"input": "{\"z\": 1}"})");
+}
+
+TEST(OutputParser, AWrapperCutByTheLengthLimitStaysCut) {
+  const std::string text =
+      "<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"input\" "
+      "string=\"false\">{\"n\"";
+  EXPECT_EQ(arguments_of(parse(with_signature(), text, OutputEnd::kLength)), R"({"input": {"n")");
+}
+
+TEST(OutputParser, LookAlikesAreHeldOnlyWhileTheyMayBeCalls) {
+  OutputParser parser(with_signature());
+  ParsedOutput parsed;
+  const OutputSink sink = [&](const OutputEvent& event) { parsed.add(event); };
+  parser.push("Try <invoke name=\"f", sink);
+  EXPECT_EQ(parsed.content, "Try ");
+  parser.push("oo\">", sink);
+  EXPECT_EQ(parsed.content, "Try <invoke name=\"foo\">");
+}
+
+TEST(OutputParser, WithSalvageOffLookAlikesAreText) {
+  OutputOptions options = with_signature();
+  options.salvage = false;
+  EXPECT_EQ(parse(options, "<invoke name=\"f\"></invoke>").content, "<invoke name=\"f\"></invoke>");
+}
+
+TEST(OutputParser, ManyLookAlikesAreReadInLinearTime) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "<invoke name=\"f\"></invoke>\n";
+  EXPECT_EQ(parse(with_signature(), text + "x").content, text + "x");
+}
+
+// ---- JSON mode ----
+
+TEST(OutputParser, JsonEndsAtItsBracketAndStandsAlone) {
+  OutputOptions options;
+  options.json_output = true;
+  EXPECT_EQ(parse(options, "Sure:\n```json\n{\"a\": \"}```\", \"b\": [{}]}\n```\nBye {1}").content,
+            "{\"a\": \"}```\", \"b\": [{}]}");
+  EXPECT_EQ(parse(options, "{\"a\": [1").content, "{\"a\": [1");
+  EXPECT_EQ(parse(options, "\nI cannot.\n").content, "I cannot.");
+}
+
+TEST(OutputParser, InJsonModeAStopSequenceCountsInsideTheJsonOnly) {
+  OutputOptions options;
+  options.json_output = true;
+  options.stop_sequences = {"END"};
+  EXPECT_EQ(parse(options, "END {\"a\": \"xEND\"}").content, "{\"a\": \"x");
+}
+
+TEST(OutputParser, ASecondThinkAtTheStartIsAbsorbed) {
+  EXPECT_EQ(parse(options_from(OutputStage::kReasoning, false), "\n<think>\nHm <think> x</think>y").reasoning,
+            "Hm <think> x");
+  EXPECT_EQ(parse(options_from(OutputStage::kContent, false), "<think>Yes").content, "Yes");
+}
+
+TEST(OutputParser, ANewCallInsideAValueEndsValueAndCall) {
+  const ParsedOutput parsed =
+      parse(kWithTools,
+            call_block("<｜DSML｜ parameter name=\"a\" string=\"true\">v\n<｜DSML｜ invoke name=\"g\">\n"));
+  EXPECT_EQ(parsed, (ParsedOutput{"", "", {{"f", R"({"a": "v"})"}, {"g", "{}"}}}));
+}
+
+// ---- Custom tools ----
+
+std::string custom_input(const std::string& arguments) {
+  std::string whole, pieces;
+  CustomToolInput one, many;
+  one.push(arguments, whole);
+  one.finish(whole);
+  for (const char byte : arguments) many.push({&byte, 1}, pieces);
+  many.finish(pieces);
+  EXPECT_EQ(whole, pieces) << arguments;
+  return whole;
+}
+
+TEST(CustomToolInput, TheTextOfTheArgumentsComesOut) {
+  const std::string text = "a \"b\" \\ / \n\t\x01 é 😀";
+  EXPECT_EQ(custom_input(custom_tool_arguments(text)), text);
+  EXPECT_EQ(custom_input(R"( { "input" : "\u00e9\ud83d\ude00\/"} )"), "é😀/");
+}
+
+TEST(CustomToolInput, BrokenEscapesAndOtherShapesStayAsTheyAre) {
+  EXPECT_EQ(custom_input(R"({"input": "\ud83dx\q\uzz)"), R"(\ud83dx\q\uzz)");
+  EXPECT_EQ(custom_input(R"({"patch": "x"})"), R"({"patch": "x"})");
+  EXPECT_EQ(custom_input(R"({"inp)"), R"({"inp)");
+  EXPECT_EQ(custom_input(R"({"input": "cut\)"), R"(cut\)");
+}
+
 }  // namespace
 }  // namespace deepinfer

@@ -50,7 +50,13 @@ inline const std::map<std::string_view, std::string_view> kKnownOutputDifference
     {"stream-call-json-body-chat-whole", "a JSON object as call body becomes the arguments"},
     {"stream-call-unclosed-invoke-chat-whole", "a new call closes the one before"},
     {"stream-call-cut-pname-chat-whole", "a call that the model left open is closed"},
+    {"stream-call-unclosed-param-chat-whole", "a new parameter closes the one before"},
     {"stream-marker-prose-chat-chars", "a marker that opens no block stays text"},
+    {"stream-block-empty-chat-whole", "a block without a call comes back as text"},
+    {"stream-forced-plain-chat-chars", "an answer without the forced call comes back as text"},
+    {"stream-json-prose-chat-whole", "JSON ends at its bracket, and nothing stands for what is around it"},
+    {"stream-json-fence-chat-whole", "no spaces for the text around JSON"},
+    {"stream-json-none-chat-whole", "an answer without JSON comes back as text"},
 };
 
 inline std::ostream& operator<<(std::ostream& out, const ParsedOutput& parsed) {

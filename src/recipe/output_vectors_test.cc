@@ -36,6 +36,7 @@ Record read_record(const JsonRef& json) {
   const JsonRef input = json["input"];
   record.options.start = stage_of(input["parsing"]);
   record.options.parse_tool_calls = *input["parsing"]["parse_tool_calls"].boolean();
+  record.options.json_output = *input["parsing"]["parse_json_output"].boolean();
   for (const JsonRef& stop : elements(input["parsing"]["stop_sequences"])) {
     record.options.stop_sequences.push_back(*stop.string());
   }
@@ -63,10 +64,7 @@ std::vector<Record> read_records() {
   std::vector<Record> records;
   for (std::string line; std::getline(file, line);) {
     const Result<JsonValue> json = parse_json(line);
-    const JsonRef ref(*json);
-    // JSON mode comes with structured output.
-    if (*ref["input"]["parsing"]["parse_json_output"].boolean()) continue;
-    records.push_back(read_record(ref));
+    records.push_back(read_record(JsonRef(*json)));
   }
   return records;
 }

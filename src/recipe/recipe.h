@@ -1,12 +1,13 @@
-// The prompt language of DeepSeek-V4.1: a conversation becomes one prompt, and the model's output becomes
-// reasoning, content and tool calls again. Knows no wire format; each API converts to and from the types
-// here.
+// The prompt language of DeepSeek-V4 and V4.1: a conversation becomes one prompt, and the model's output
+// becomes reasoning, content and tool calls again. Knows no wire format and no engine; each API converts to
+// and from the types here. Chunks go in, events come out.
 //
-// Follows the profile `recipe` of the specification (recipe.md 2-5 with its amendments).
+// Follows recipe.md 2-5 with its amendments. README.md shows how it is called.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,50 +15,29 @@
 #include <vector>
 
 #include "base/status.h"
-#include "json/json.h"
+#include "recipe/conversation.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 
-// ---- The conversation (recipe.md 2) ----
-
-enum class Role { kSystem, kUser, kAssistant, kTool, kLatestReminder };
-
-struct ToolCall {
-  std::string id;
-  std::string name;
-  std::string arguments;  // JSON text, as the client or the model wrote it
-};
-
-struct Message {
-  Role role = Role::kUser;
-  std::string content;
-  std::optional<std::string> reasoning;  // assistant
-  std::vector<ToolCall> tool_calls;      // assistant
-  std::string tool_call_id;              // tool: the call that this answers
-  bool is_prefix = false;                // assistant, last message: the answer continues this text
-};
-
-struct ToolDefinition {
-  std::string name;
-  std::string description;
-  JsonValue parameters;  // an object: the JSON Schema in the key order of the request
-};
-
-enum class ToolChoice { kAuto, kNone, kRequired };
-enum class ReasoningEffort { kLow, kHigh, kXhigh, kMax };
-
-struct Conversation {
-  std::vector<Message> messages;  // at least one
-  bool thinking = true;
-  ReasoningEffort reasoning_effort = ReasoningEffort::kHigh;  // read only when thinking
-  std::vector<ToolDefinition> tools;
-  ToolChoice tool_choice = ToolChoice::kAuto;
-
-  bool tools_active() const { return tool_choice != ToolChoice::kNone && !tools.empty(); }
-};
-
 // ---- The prompt (recipe.md 3, 4) ----
+
+enum class PromptVersion { kV4, kV41 };
+enum class PromptProfile {
+  kRecipe,     // what DeepSeek's own service renders
+  kReference,  // what the encoder beside the released weights renders
+};
+
+struct PromptFormat {
+  PromptVersion version = PromptVersion::kV41;
+  PromptProfile profile = PromptProfile::kRecipe;
+  bool prerelease_efforts = false;  // V4.1: 25, 50, 75, 100 instead of 50, 75, 75, 100
+  bool drop_thinking = true;        // kReference: reasoning before the last user message goes, unless tools
+                                    // are declared anywhere
+};
+
+// What a client gets when it names no effort: high, low for the reference encoder of V4.
+ReasoningEffort default_effort(const PromptFormat& format);
 
 struct TextRange {
   size_t begin = 0;  // bytes, half open
@@ -78,9 +58,14 @@ struct RenderedPrompt {
   std::string text;
   std::vector<TextRange> control_ranges;  // each is the spelling of one control token; all else is plain text
   OutputStage output_stage = OutputStage::kContent;
+  std::vector<Image> images = {};  // one for each placeholder, in order; `offset` is its byte in `text`
 };
 
-RenderedPrompt render(const Conversation& conversation);
+RenderedPrompt render(const Conversation& conversation, const PromptFormat& format = {});
+
+// Completions: the text as it is after the begin of the sentence; with a suffix the model fills the hole
+// between both (recipe.md 3.5). The output is plain text: no parser.
+RenderedPrompt render_completion(std::string_view text, std::optional<std::string_view> suffix = {});
 
 // Control ranges become their token, plain text is encoded with control spellings as ordinary characters, so
 // nothing that a client typed turns into a control token. kNotFound names a control token that the tokenizer
@@ -91,14 +76,73 @@ Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenize
 // lacks are left out. kNotFound when it has no end of sentence.
 Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer);
 
+// How many tokens stand for an image of that size (recipe.md 3.6 with amendment 10).
+int64_t image_token_count(int64_t width, int64_t height);
+
+// ---- Tools (recipe.md 4.4, 4.5) ----
+
+// A tool that takes one string instead of JSON. apply_patch gets the description of the patch language when
+// the client gives none.
+ToolDefinition custom_tool(std::string name, std::string description = {});
+// {"input": TEXT}: the arguments of a call of such a tool.
+std::string custom_tool_arguments(std::string_view input);
+
+// The names under which the model knows the tools of a conversation: a member of a namespace is NS::NAME
+// (V4: NS__NAME), made unique. Borrows nothing.
+class ToolNames {
+ public:
+  ToolNames(const Conversation& conversation, PromptVersion version);
+
+  struct Target {
+    std::string namespace_name;
+    std::string name;
+    ToolKind kind = ToolKind::kFunction;
+    friend bool operator==(const Target&, const Target&) = default;
+  };
+  // Whom the model means by a name it wrote. A name that nobody declared is split at its first "::".
+  Target target(std::string_view printed) const;
+  // How the model knows (namespace, name).
+  std::string printed(std::string_view namespace_name, std::string_view name) const;
+  // The names of conversation.tools, in their order.
+  const std::vector<std::string>& declared() const { return declared_; }
+  const std::map<std::string, Target, std::less<>>& targets() const { return targets_; }
+
+ private:
+  std::string declare(const ToolDefinition& tool);
+  std::string unused_name(std::string_view namespace_name, std::string_view name) const;
+
+  std::string_view separator_;
+  std::vector<std::string> declared_;
+  std::map<std::string, Target, std::less<>> targets_;  // by printed name
+};
+
 // ---- The output (recipe.md 5) ----
+
+// What the parser has to know of a tool to repair a call of it.
+struct ToolSignature {
+  std::string name;  // as printed in the prompt
+  struct Parameter {
+    std::string name;
+    bool is_string = false;  // declared as a string and nothing else
+  };
+  std::vector<Parameter> parameters;
+};
 
 struct OutputOptions {
   OutputStage start = OutputStage::kContent;
   bool parse_tool_calls = false;
+  bool json_output = false;                 // only the first JSON object or array of the answer is content
   bool single_tool_call = false;            // the first call ends the answer
   std::vector<std::string> stop_sequences;  // matched in content only; empty ones are ignored
+  // The declared tools. With them the parser also understands calls whose control token is missing or spelt
+  // in ASCII (`salvage`), values without a type, and arguments in a wrapper.
+  std::vector<ToolSignature> tools = {};
+  bool salvage = true;
 };
+
+// The options that follow from the request: start, calls, JSON, signatures.
+OutputOptions output_options(const Conversation& conversation, const RenderedPrompt& prompt,
+                             PromptVersion version = PromptVersion::kV41);
 
 struct OutputEvent {
   enum class Kind { kReasoning, kContent, kToolCall, kToolArguments };
@@ -112,8 +156,8 @@ using OutputSink = std::function<void(const OutputEvent&)>;
 enum class OutputEnd { kStop, kLength };
 
 // Splits output text into events. Concatenated events do not depend on how the text was cut into pieces, and
-// no text is held back except what may still become a marker or a stop sequence. Owned by one request; not
-// thread-safe.
+// no text is held back except what may still become a marker or a stop sequence. Allocates nothing for a
+// piece of text once its buffers have grown. Owned by one request; not thread-safe.
 class OutputParser {
  public:
   explicit OutputParser(OutputOptions options);
@@ -122,7 +166,7 @@ class OutputParser {
 
   void push(std::string_view piece, const OutputSink& sink);
   // Releases held text. kStop also closes the arguments of a call that was left open, so that they are valid
-  // JSON; kLength leaves them cut. Call once, at the end.
+  // JSON, and gives a block without a call back as content; kLength leaves them cut. Call once, at the end.
   void finish(OutputEnd end, const OutputSink& sink);
 
   bool in_reasoning() const;
@@ -134,6 +178,23 @@ class OutputParser {
  private:
   class Machine;
   std::unique_ptr<Machine> machine_;
+};
+
+// The text of a custom tool from its streamed arguments {"input": "TEXT"} (recipe.md 5.6). Arguments of
+// another shape come out as they are. Owned by one call.
+class CustomToolInput {
+ public:
+  // Appends to `out` what `arguments` adds to the text.
+  void push(std::string_view arguments, std::string& out);
+  void finish(std::string& out);  // what is left of an unfinished escape or opening
+
+ private:
+  enum class State { kOpening, kText, kRaw, kOver };
+  void read_text(std::string& out);
+  bool read_opening(std::string& out);
+
+  State state_ = State::kOpening;
+  std::string held_;
 };
 
 }  // namespace deepinfer

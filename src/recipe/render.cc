@@ -1,7 +1,6 @@
-// Conversation to prompt: normalise the messages, then emit them turn by turn (recipe.md 3.3, amendments
-// A1-A8).
+// Profile `recipe`: put the messages in order, then emit them turn by turn (recipe.md 3.3, amendments A1-A8,
+// B26, B27).
 #include <algorithm>
-#include <map>
 
 #include "recipe/control_tokens.h"
 #include "recipe/prompt_builder.h"
@@ -9,122 +8,172 @@
 namespace deepinfer {
 namespace {
 
-std::string_view effort_number(ReasoningEffort effort) {
-  switch (effort) {
-    case ReasoningEffort::kLow:
-      return "50";
-    case ReasoningEffort::kHigh:
-    case ReasoningEffort::kXhigh:
-      return "75";
-    case ReasoningEffort::kMax:
-      return "100";
-  }
-  return "75";
+bool uses_namespaces(const Conversation& conversation) {
+  const auto in_namespace = [](const auto& tool) { return !tool.namespace_name.empty(); };
+  if (std::any_of(conversation.tools.begin(), conversation.tools.end(), in_namespace)) return true;
+  return std::any_of(conversation.messages.begin(), conversation.messages.end(), [&](const Message& message) {
+    return std::any_of(message.tools.begin(), message.tools.end(), in_namespace) ||
+           std::any_of(message.tool_calls.begin(), message.tool_calls.end(), in_namespace);
+  });
 }
 
-std::string effort_line(ReasoningEffort effort) {
-  return fmt::format(
-      "Reasoning Effort: {} (range 1-100, the higher the value, the more thorough the reasoning)\n\n",
-      effort_number(effort));
-}
-
-bool is_user_turn(const Message& message) {
-  return message.role == Role::kUser || message.role == Role::kTool;
-}
-
-// Steps A1 and A2: an empty system message after the start vanishes, adjacent user messages become one.
-std::vector<Message> merged(const std::vector<Message>& messages) {
-  std::vector<Message> out;
-  for (const Message& message : messages) {
-    if (message.role == Role::kSystem && message.content.empty()) continue;
-    if (message.role == Role::kUser && !out.empty() && out.back().role == Role::kUser) {
-      out.back().content += "\n\n" + message.content;
-    } else {
-      out.push_back(message);
-    }
-  }
-  return out;
-}
-
-// Step A3: the tool messages in [begin, end) take the order of the calls they answer; unknown ids come first.
-void order_results(std::vector<Message>& messages, size_t begin, size_t end,
-                   const std::vector<ToolCall>& calls) {
-  std::map<std::string_view, size_t> rank;
-  for (size_t i = 0; i < calls.size(); ++i) rank.emplace(calls[i].id, i);
-  std::vector<Message> results;
-  for (size_t i = begin; i < end; ++i) {
-    if (messages[i].role == Role::kTool) results.push_back(messages[i]);
-  }
-  const auto rank_of = [&rank](const Message& result) {
-    const auto found = rank.find(result.tool_call_id);
-    return found == rank.end() ? 0 : found->second;
-  };
-  std::stable_sort(results.begin(), results.end(),
-                   [&](const Message& a, const Message& b) { return rank_of(a) < rank_of(b); });
-  size_t next = 0;
-  for (size_t i = begin; i < end; ++i) {
-    if (messages[i].role == Role::kTool) messages[i] = std::move(results[next++]);
-  }
-}
-
-void order_all_results(std::vector<Message>& messages) {
-  std::vector<ToolCall> calls;  // of the last assistant message that had any
-  for (size_t i = 0; i < messages.size();) {
-    if (!messages[i].tool_calls.empty()) calls = messages[i].tool_calls;
-    size_t end = i;
-    while (end < messages.size() && is_user_turn(messages[end])) ++end;
-    if (end > i) order_results(messages, i, end, calls);
-    i = std::max(end, i + 1);
-  }
-}
-
-// Step C, one turn after another.
-class TurnWriter {
+class RecipeWriter {
  public:
-  explicit TurnWriter(const Conversation& conversation) : conversation_(conversation) {}
+  RecipeWriter(const Conversation& conversation, const PromptFormat& format)
+      : conversation_(conversation),
+        format_(format),
+        words_(words_of(format)),
+        is_v4_(format.version == PromptVersion::kV4) {
+    if (uses_namespaces(conversation)) names_.emplace(conversation, format.version);
+    tools_active_ = conversation.tools_active() &&
+                    std::any_of(conversation.tools.begin(), conversation.tools.end(),
+                                [this](const ToolDefinition& tool) { return is_known(tool.kind); });
+  }
 
-  RenderedPrompt write(const std::vector<Message>& messages) {
+  RenderedPrompt write() {
+    arrange();
     prompt_.control(control::kBeginOfSentence);
-    for (size_t i = 0; i < messages.size(); ++i) {
-      if (i == 0) open_first(messages[0]);
-      const bool joins = i > 0 && is_user_turn(messages[i]) && is_user_turn(messages[i - 1]);
-      write_turn(messages[i], i, joins);
+    write_host();
+    for (size_t i = 0; i < turns_.size(); ++i) {
+      write_turn(turns_[i], i > 0 && is_user_turn(turns_[i]) && is_user_turn(turns_[i - 1]));
     }
-    if (!messages.empty() && messages.back().is_prefix) return prompt_.take(prefix_stage_);
-    return open_answer();
+    const bool continues = !turns_.empty() && turns_.back().message->is_prefix;
+    return continues ? prompt_.take(prefix_stage_) : open_answer();
   }
 
  private:
-  // The effort line stands in a system turn of its own when the conversation has none.
-  void open_first(const Message& first) {
-    if (conversation_.thinking || first.role == Role::kSystem) prompt_.control(control::kSystem);
-    if (conversation_.thinking) prompt_.text(effort_line(conversation_.reasoning_effort));
+  bool is_known(ToolKind kind) const { return !is_v4_ || kind != ToolKind::kToolSearch; }
+
+  // Decides what each message is shown as, and which open the prompt. Adjacent user messages need no merging:
+  // the second of two user turns joins the first.
+  void arrange() {
+    for (const Message& message : conversation_.messages) {
+      Role role = message.role;
+      const bool plain_system =
+          role == Role::kSystem || (!is_v4_ && (role == Role::kDeveloper || role == Role::kSystemReminder));
+      if (plain_system) {
+        const bool says_nothing =
+            message.content.empty() && message.images.empty() && (is_v4_ || message.tools.empty());
+        if (says_nothing) continue;
+        // V4 knows one system text, at the start; V4.1 keeps every system message in its place.
+        const bool opens = is_v4_ || (turns_.empty() && hosts_.empty());
+        opens ? hosts_.push_back(&message) : turns_.push_back({&message, Role::kSystem});
+        continue;
+      }
+      if ((role == Role::kDeveloper || role == Role::kSystemReminder) && message.content.empty()) continue;
+      if (is_dropped(message)) continue;
+      turns_.push_back({&message, role == Role::kDeveloper ? Role::kUser : role});
+    }
+    order_results(turns_);
   }
 
-  void write_turn(const Message& message, size_t index, bool joins) {
-    switch (message.role) {
-      case Role::kSystem:
-        if (index > 0) prompt_.control(control::kSystem);
-        prompt_.text(message.content);
-        if (index == 0) write_tools();
+  // V4 does not know tool search: its calls and their results vanish.
+  bool is_dropped(const Message& message) {
+    if (!is_v4_) return false;
+    if (message.role == Role::kTool) {
+      return std::find(searches_.begin(), searches_.end(), message.tool_call_id) != searches_.end();
+    }
+    bool only_searches = !message.tool_calls.empty();
+    for (const ToolCall& call : message.tool_calls) {
+      call.kind == ToolKind::kToolSearch ? searches_.push_back(call.id) : void(only_searches = false);
+    }
+    return only_searches && message.content.empty();
+  }
+
+  // The opening system turn: effort, system text, tools, format. On V4.1 it exists when any of them does.
+  void write_host() {
+    const std::string effort = effort_text(conversation_, format_);
+    const auto format = conversation_.response_format.kind;
+    const bool has_host = !hosts_.empty() || tools_active_ || format == ResponseFormat::Kind::kJsonObject ||
+                          format == ResponseFormat::Kind::kJsonSchema;
+    if (!is_v4_ && (has_host || !effort.empty())) prompt_.control(control::kSystem);
+    prompt_.text(effort);
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      if (i > 0) prompt_.text("\n\n");
+      write_content(*hosts_[i]);
+    }
+    if (tools_active_) write_tools();
+    write_response_format();
+    if (!hosts_.empty()) write_loaded_tools(*hosts_[0]);
+  }
+
+  void write_tools() {
+    prompt_.text("\n\n");
+    prompt_.template_text(words_.tools_head);
+    bool is_first = true;
+    for (size_t i = 0; i < conversation_.tools.size(); ++i) {
+      const ToolDefinition& tool = conversation_.tools[i];
+      if ((tool.deferred && !is_v4_) || !is_known(tool.kind)) continue;
+      if (!is_first) prompt_.text("\n");
+      is_first = false;
+      append_definition(prompt_, tool, names_ ? names_->declared()[i] : tool.name, format_);
+    }
+    prompt_.text(words_.tools_tail);
+  }
+
+  void write_response_format() {
+    switch (conversation_.response_format.kind) {
+      case ResponseFormat::Kind::kText:
+      case ResponseFormat::Kind::kRegex:
         return;
+      case ResponseFormat::Kind::kJsonObject:
+        if (is_v4_) {
+          return prompt_.text(
+              "\n\nYou are a helpful assistant designed to output JSON.\n## Response Format:\n\nReply with "
+              "JSON object ONLY.");
+        }
+        prompt_.text("\n\n");
+        prompt_.text(kResponseFormatHeader);
+        return prompt_.text("{\"type\": \"json_object\"}");
+      case ResponseFormat::Kind::kJsonSchema:
+        prompt_.text("\n\n");
+        prompt_.text(kResponseFormatHeader);
+        return prompt_.json(conversation_.response_format.schema, words_.json);
+    }
+  }
+
+  // Tools that become known in the middle of a conversation (V4 declared them all at the start).
+  void write_loaded_tools(const Message& message) {
+    if (message.tools.empty() || is_v4_) return;
+    prompt_.text("\n\n### Updated Tool Schemas\n\n");
+    for (size_t i = 0; i < message.tools.size(); ++i) {
+      const ToolDefinition& tool = message.tools[i];
+      if (i > 0) prompt_.text("\n");
+      append_definition(prompt_, tool, names_ ? names_->printed(tool.namespace_name, tool.name) : tool.name,
+                        format_);
+    }
+  }
+
+  void write_content(const Message& message) {
+    prompt_.content(message, is_v4_ ? std::string_view() : control::kImage);
+  }
+
+  void write_turn(const Turn& turn, bool joins) {
+    const Message& message = *turn.message;
+    switch (turn.role) {
+      case Role::kSystem:
+        prompt_.control(control::kSystem);
+        write_content(message);
+        return write_loaded_tools(message);
+      case Role::kDeveloper:  // became a system or a user turn
       case Role::kUser:
         open_user(joins);
-        prompt_.text(message.content);
-        return;
+        return write_content(message);
+      case Role::kSystemReminder:
+        open_user(joins);
+        prompt_.text("<system-reminder>\n");
+        write_content(message);
+        return prompt_.text("\n</system-reminder>");
       case Role::kTool:
         open_user(joins);
         prompt_.text("<tool_result>");
-        prompt_.text(message.content);
-        prompt_.text("</tool_result>");
-        return;
+        write_content(message);
+        return prompt_.text("</tool_result>");
       case Role::kLatestReminder:
         prompt_.control(control::kLatestReminder);
-        prompt_.text(message.content);
-        return;
+        return prompt_.text(message.content);
       case Role::kAssistant:
-        if (message.is_prefix) return write_prefix(message);
-        return write_assistant(message);
+        return message.is_prefix ? write_prefix(message) : write_assistant(message);
     }
   }
 
@@ -133,16 +182,10 @@ class TurnWriter {
     prompt_.control(control::kUser);
   }
 
-  void write_tools() {
-    if (!conversation_.tools_active()) return;
-    prompt_.text("\n\n");
-    append_tools_block(prompt_, conversation_.tools);
-  }
-
   // Earlier reasoning is shown only while tools are active (amendment A1).
   void write_assistant(const Message& message) {
     prompt_.control(control::kAssistant);
-    if (conversation_.thinking && conversation_.tools_active()) {
+    if (conversation_.thinking && tools_active_) {
       prompt_.control(control::kThinkOpen);
       prompt_.text(message.reasoning.value_or(""));
     }
@@ -150,7 +193,7 @@ class TurnWriter {
     prompt_.text(message.content);
     if (!message.tool_calls.empty()) {
       prompt_.text("\n\n");
-      append_tool_calls(prompt_, message.tool_calls);
+      append_tool_calls(prompt_, message.tool_calls, names_ ? &*names_ : nullptr, words_);
     }
     prompt_.control(control::kEndOfSentence);
   }
@@ -178,29 +221,33 @@ class TurnWriter {
   RenderedPrompt open_answer() {
     prompt_.control(control::kAssistant);
     prompt_.control(conversation_.thinking ? control::kThinkOpen : control::kThinkClose);
-    if (conversation_.tool_choice == ToolChoice::kRequired && conversation_.tools_active()) {
-      append_forced_calls_opener(prompt_);
+    if (conversation_.tool_choice == ToolChoice::kRequired && tools_active_) {
+      prompt_.text("\n\n<");
+      prompt_.control(control::kDsml);
+      prompt_.text(words_.calls);
+      prompt_.text(">\n");
       return prompt_.take(OutputStage::kToolCalls);
     }
     return prompt_.take(conversation_.thinking ? OutputStage::kReasoning : OutputStage::kContent);
   }
 
   const Conversation& conversation_;  // borrowed from the caller of render()
+  const PromptFormat& format_;
+  const PromptWords& words_;
+  const bool is_v4_;
+  std::optional<ToolNames> names_;  // only when a namespace is used
+  bool tools_active_ = false;
+  std::vector<const Message*> hosts_;  // what opens the prompt
+  std::vector<Turn> turns_;            // what follows
+  std::vector<std::string> searches_;  // V4: ids of the calls that vanished
   PromptBuilder prompt_;
   OutputStage prefix_stage_ = OutputStage::kContent;
 };
 
 }  // namespace
 
-RenderedPrompt render(const Conversation& conversation) {
-  std::vector<Message> messages = merged(conversation.messages);
-  order_all_results(messages);
-  // Step B: the tools block hangs on a leading system message.
-  const bool has_host = !messages.empty() && messages[0].role == Role::kSystem;
-  if (conversation.tools_active() && !has_host) {
-    messages.emplace(messages.begin())->role = Role::kSystem;
-  }
-  return TurnWriter(conversation).write(messages);
+RenderedPrompt render_recipe(const Conversation& conversation, const PromptFormat& format) {
+  return RecipeWriter(conversation, format).write();
 }
 
 }  // namespace deepinfer

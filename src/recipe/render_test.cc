@@ -76,5 +76,118 @@ TEST(Render, AForcedCallOpensTheBlock) {
   EXPECT_EQ(prompt.output_stage, OutputStage::kToolCalls);
 }
 
+// ---- Versions and profiles ----
+
+constexpr PromptFormat kV4 = {.version = PromptVersion::kV4};
+constexpr PromptFormat kReference = {.profile = PromptProfile::kReference};
+
+TEST(Render, V4HasOneSystemTextAndPutsTheRestIntoUserText) {
+  const Conversation conversation = conversation_of(
+      {message(Role::kSystem, "a"), message(Role::kUser, "u"), message(Role::kSystem, "b"),
+       message(Role::kDeveloper, "d"), message(Role::kSystemReminder, "r"), message(Role::kDeveloper, "")},
+      false);
+  EXPECT_EQ(render(conversation, kV4).text,
+            "<｜begin▁of▁sentence｜>a\n\nb<｜User｜>u\n\nd\n\n<system-reminder>\nr\n</system-reminder>"
+            "<｜Assistant｜></think>");
+  EXPECT_EQ(render(conversation).text,
+            "<｜begin▁of▁sentence｜><｜System｜>a<｜User｜>u<｜System｜>b<｜System｜>d<｜System｜>r"
+            "<｜Assistant｜></think>");
+}
+
+TEST(Render, ImagesStandWhereTheirPartsStood) {
+  Message user = message(Role::kUser, "");
+  append_image_part(user, "https://a", Image::Detail::kLow, true);
+  append_text_part(user, "<｜image｜>", false);
+  append_image_part(user, "https://b", Image::Detail::kHigh, false);
+  const Conversation conversation = conversation_of({user}, false);
+  const RenderedPrompt prompt = render(conversation);
+  EXPECT_TRUE(
+      prompt.text.ends_with("<｜User｜><｜image｜>\n\n<｜image｜>\n\n<｜image｜><｜Assistant｜></think>"));
+  EXPECT_EQ(prompt.control_ranges.size(), 6u);  // begin, user, two images, assistant, </think>
+  ASSERT_EQ(prompt.images.size(), 2u);
+  EXPECT_EQ(prompt.images[1].source, "https://b");
+  EXPECT_EQ(prompt.text.substr(prompt.images[1].offset).substr(0, 13), "<｜image｜>");
+  EXPECT_NE(render(conversation, kReference).text.find("<｜deepseek_image｜>"), std::string::npos);
+  const RenderedPrompt v4 = render(conversation, kV4);
+  EXPECT_NE(v4.text.find("[Unsupported Image]\n\n<｜image｜>\n\n[Unsupported Image]"), std::string::npos);
+  EXPECT_TRUE(v4.images.empty());
+}
+
+TEST(Render, AHoleIsFilledBetweenPrefixAndSuffix) {
+  const RenderedPrompt prompt = render_completion("a<think>", "b");
+  EXPECT_EQ(prompt.text, "<｜begin▁of▁sentence｜><｜fim▁begin｜>a<think><｜fim▁hole｜>b<｜fim▁end｜>");
+  EXPECT_EQ(prompt.control_ranges.size(), 4u);
+  EXPECT_EQ(render_completion("a").text, "<｜begin▁of▁sentence｜>a");
+}
+
+TEST(Render, TheReferenceDropsEarlierReasoningAndDeveloperMessages) {
+  Conversation conversation = conversation_of({message(Role::kDeveloper, "d"), message(Role::kUser, "a"),
+                                               message(Role::kAssistant, "A"), message(Role::kUser, "b")},
+                                              true);
+  conversation.messages[2].reasoning = "r";
+  const auto text = [&](bool drop) {
+    PromptFormat format = kReference;
+    format.drop_thinking = drop;
+    const std::string prompt = render(conversation, format).text;
+    return prompt.substr(prompt.find("\n\n") + 2);
+  };
+  EXPECT_EQ(text(true),
+            "<｜User｜>a<｜Assistant｜></think>A<｜end▁of▁sentence｜><｜User｜>b<｜Assistant｜><think>");
+  EXPECT_EQ(text(false),
+            "<｜User｜>d<｜User｜>a<｜Assistant｜><think>r</think>A<｜end▁of▁sentence｜><｜User｜>b"
+            "<｜Assistant｜><think>");
+}
+
+TEST(Render, ATaskTokenFollowsItsMessage) {
+  Conversation conversation = conversation_of({message(Role::kUser, "q")}, false);
+  conversation.messages[0].task = Task::kTitle;
+  EXPECT_TRUE(render(conversation, kReference).text.ends_with("<｜User｜>q<｜title｜>"));
+  conversation.messages[0].task = Task::kAction;
+  EXPECT_TRUE(
+      render(conversation, kReference).text.ends_with("<｜User｜>q<｜Assistant｜></think><｜action｜>"));
+}
+
+// ---- Tools ----
+
+TEST(Render, NamespacesAreFlattenedAndFoundAgain) {
+  Conversation conversation = conversation_of({message(Role::kUser, "Hi")}, false);
+  const JsonValue schema = JsonValue(JsonValue::Object{});
+  conversation.tools = {{"open", "Opens", schema, "shed", "Shed."},
+                        {"shed__open", "", schema},
+                        {"open", "", schema, "shed", ""}};
+  const ToolNames v41(conversation, PromptVersion::kV41);
+  EXPECT_EQ(v41.declared(), (std::vector<std::string>{"shed::open", "shed__open", "shed::open_1"}));
+  EXPECT_EQ(v41.target("shed::open_1"), (ToolNames::Target{"shed", "open"}));
+  EXPECT_EQ(v41.target("gone::lost"), (ToolNames::Target{"gone", "lost"}));
+  EXPECT_EQ(v41.printed("shed", "open"), "shed::open");
+  EXPECT_EQ(ToolNames(conversation, PromptVersion::kV4).declared()[0], "shed__open_1");
+  EXPECT_NE(render(conversation).text.find(R"({"name": "shed::open", "description": "Shed.\nOpens")"),
+            std::string::npos);
+}
+
+TEST(Render, DeferredToolsAppearWhereTheyAreLoaded) {
+  const JsonValue schema = JsonValue(JsonValue::Object{});
+  Conversation conversation = conversation_of({message(Role::kUser, "x"), message(Role::kSystem, "")}, false);
+  conversation.tools = {{"find", "", schema}, {"later", "", schema}};
+  conversation.tools[1].deferred = true;
+  conversation.messages[1].tools = {conversation.tools[1]};
+  EXPECT_TRUE(render(conversation)
+                  .text.ends_with("<｜User｜>x<｜System｜>\n\n### Updated Tool Schemas\n\n{\"name\": "
+                                  "\"later\", \"description\": \"\", "
+                                  "\"parameters\": {}}<｜Assistant｜></think>"));
+  const std::string v4 = render(conversation, kV4).text;
+  EXPECT_NE(v4.find("\"later\""), std::string::npos);
+  EXPECT_EQ(v4.find("Updated"), std::string::npos);
+}
+
+TEST(Render, AResponseFormatFollowsTheSystemText) {
+  Conversation conversation = conversation_of({message(Role::kUser, "x")}, false);
+  conversation.response_format = {ResponseFormat::Kind::kJsonSchema, *parse_json(R"({"type":"object"})")};
+  EXPECT_NE(render(conversation)
+                .text.find("<｜System｜>\n\n## Response Format:\n\nYou MUST strictly adhere to the "
+                           "following schema to reply:\n{\"type\": \"object\"}<｜User｜>"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace deepinfer
