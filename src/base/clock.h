@@ -9,6 +9,7 @@ namespace deepinfer {
 class Clock {
  public:
   using time_point = std::chrono::steady_clock::time_point;
+  using duration = std::chrono::steady_clock::duration;
   virtual ~Clock() = default;
   virtual time_point now() const = 0;
   virtual std::chrono::system_clock::time_point wall_now() const = 0;
