@@ -37,10 +37,12 @@ int64_t AttentionArgs::chunk_end(const AttentionList& list, int64_t begin) const
 }
 
 size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim) {
-  // Rows, eight transposed queries, weights of eight heads and their factors between chunks.
+  // Rows as fp32, then eight transposed queries, weights of eight heads and their factors between chunks; or rows as bf16,
+  // then scores and sums of 64 heads.
   const int64_t max_chunks = max_list / kAttentionChunk + 2;
   const int64_t floats = max_list * head_dim + 8 * head_dim + 8 * max_list + 8 * max_chunks;
-  return round_up(static_cast<size_t>(floats) * sizeof(float), 64);
+  const int64_t tiled = (max_list + 1) * head_dim / 2 + 64 * max_list + 64 * head_dim;
+  return round_up(static_cast<size_t>(std::max(floats, tiled)) * sizeof(float), 64);
 }
 
 size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim) {

@@ -238,7 +238,7 @@ void score_rows(const IndexScoreArgs& args, int64_t first, int64_t count, const 
     dot_tile<kKeyTile>(key_rows, dim, query_t + head, stride, dots);
     transpose8(dots);  // now vector = head, lane = key
     for (int64_t h = 0; h < std::min<int64_t>(8, args.num_heads - head); ++h) {
-      const __m256 positive = _mm256_max_ps(dots[h], _mm256_setzero_ps());
+      const __m256 positive = _mm256_max_ps(_mm256_setzero_ps(), dots[h]);
       sum = _mm256_fmadd_ps(_mm256_set1_ps(args.head_weights[head + h]), positive, sum);
     }
   }

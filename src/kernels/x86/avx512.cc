@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/elementary.h"
 #include "kernels/linear_chunks.h"
+#include "kernels/quantize.h"
 #include "kernels/x86/avx2.h"
 
 #pragma GCC push_options
@@ -50,6 +52,8 @@ struct Fp8Decoder {
 
 #include "kernels/x86/avx512_linear.h"
 
+#include "kernels/x86/avx512_attention.h"
+
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
   for_each_chunk(*ctx.pool, tasks, run_any_chunk);
 }
@@ -61,6 +65,8 @@ const Ops& table() {
     Ops ops = avx2::table();
     ops.name = "avx512";
     ops.linear_list = linear_list;
+    ops.sparse_attention = sparse_attention;
+    ops.index_scores = index_scores;
     return ops;
   }();
   return ops;

@@ -289,20 +289,44 @@ void decode_panel(const MatrixView& w, int64_t group, int64_t num_groups, int64_
 
 // kTokens rows times two groups of the panel: sums [row][kChunkGroups][16] go on from block to block.
 template <MatrixKind kKind, bool kNative, bool kScaled, int kTokens>
-void multiply_tile(const MatrixView& w, const Panel& panel, int64_t group, int64_t pair_of_groups, int64_t first,
+void multiply_tile(const MatrixView& w, const Panel& panel, int64_t group, int64_t first_group, int64_t first,
                    int64_t columns, const Bf16* const* rows, float (*sums)[kChunkGroups][kRowGroup]) {
-  const __m512i* w0 = panel.pairs[pair_of_groups];
-  const __m512i* w1 = panel.pairs[pair_of_groups + 1];
+  const __m512i* w0 = panel.pairs[first_group];
+  const __m512i* w1 = panel.pairs[first_group + 1];
   const Bf16* x[kTokens];
+  __m512 total[kTokens][2];
 #pragma GCC unroll 8
-  for (int t = 0; t < kTokens; ++t) x[t] = rows[t] + first;
-  for (int64_t begin = 0; begin < columns; begin += kSumBlock) {
+  for (int t = 0; t < kTokens; ++t) {
+    x[t] = rows[t] + first;
+    total[t][0] = _mm512_load_ps(sums[t][first_group]);
+    total[t][1] = _mm512_load_ps(sums[t][first_group + 1]);
+  }
+  // Adds a block's sums to the totals.
+  const auto finish = [&](int64_t begin, __m512(&acc)[kTokens][2]) {
+    __m512 s0 = _mm512_setzero_ps(), s1 = s0;
+    if constexpr (!kScaled) {
+      s0 = block_scales<kKind>(w, group + first_group, (first + begin) / kSumBlock);
+      if (group + first_group + 1 < w.num_groups()) {
+        s1 = block_scales<kKind>(w, group + first_group + 1, (first + begin) / kSumBlock);
+      }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      if constexpr (!kScaled) {
+        acc[t][0] = _mm512_mul_ps(acc[t][0], s0);
+        acc[t][1] = _mm512_mul_ps(acc[t][1], s1);
+      }
+      total[t][0] = _mm512_add_ps(total[t][0], acc[t][0]);
+      total[t][1] = _mm512_add_ps(total[t][1], acc[t][1]);
+    }
+  };
+  int64_t begin = 0;
+  for (; begin + kSumBlock <= columns; begin += kSumBlock) {
     __m512 acc[kTokens][2];
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) acc[t][0] = acc[t][1] = _mm512_setzero_ps();
-    const int64_t length = std::min(kSumBlock, columns - begin), pairs = length / 2;
 #pragma GCC unroll 4
-    for (int64_t p = 0; p < pairs; ++p) {
+    for (int p = 0; p < kSumBlock / 2; ++p) {
       const __m512i v0 = _mm512_load_si512(w0 + p), v1 = _mm512_load_si512(w1 + p);
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
@@ -311,49 +335,50 @@ void multiply_tile(const MatrixView& w, const Panel& panel, int64_t group, int64
         acc[t][1] = dot<kNative>(acc[t][1], v1, value);
       }
     }
-    if (length % 2 != 0) {  // only a bf16 matrix ends like this
-      for (int t = 0; t < kTokens; ++t) {
-        const __m512 value = upper_number(broadcast_pair(x[t] + 2 * pairs));
-        acc[t][0] = _mm512_fmadd_ps(upper_number(w0[pairs]), value, acc[t][0]);
-        acc[t][1] = _mm512_fmadd_ps(upper_number(w1[pairs]), value, acc[t][1]);
-      }
-    }
-    __m512 s0 = _mm512_setzero_ps(), s1 = s0;
-    if constexpr (!kScaled) {
-      s0 = block_scales<kKind>(w, group + pair_of_groups, (first + begin) / kSumBlock);
-      s1 = group + pair_of_groups + 1 < w.num_groups()
-               ? block_scales<kKind>(w, group + pair_of_groups + 1, (first + begin) / kSumBlock)
-               : s0;
-    }
-#pragma GCC unroll 8
-    for (int t = 0; t < kTokens; ++t) {
-      if constexpr (!kScaled) {
-        acc[t][0] = _mm512_mul_ps(acc[t][0], s0);
-        acc[t][1] = _mm512_mul_ps(acc[t][1], s1);
-      }
-      float* out = sums[t][pair_of_groups];
-      _mm512_store_ps(out, _mm512_add_ps(_mm512_load_ps(out), acc[t][0]));
-      _mm512_store_ps(out + kRowGroup, _mm512_add_ps(_mm512_load_ps(out + kRowGroup), acc[t][1]));
-    }
+    finish(begin, acc);
     w0 += kSumBlock / 2;
     w1 += kSumBlock / 2;
 #pragma GCC unroll 8
     for (int t = 0; t < kTokens; ++t) x[t] += kSumBlock;
   }
+  if constexpr (kKind == MatrixKind::kBf16) {  // a last block of fewer columns, perhaps an odd number of them
+    if (begin < columns) {
+      __m512 acc[kTokens][2];
+      for (int t = 0; t < kTokens; ++t) {
+        acc[t][0] = acc[t][1] = _mm512_setzero_ps();
+        for (int64_t k = 0; k < columns - begin; k += 2) {
+          const __m512i value = broadcast_pair(x[t] + k);
+          for (int g = 0; g < 2; ++g) {
+            const __m512i pairs = g == 0 ? w0[k / 2] : w1[k / 2];
+            acc[t][g] = _mm512_fmadd_ps(upper_number(pairs), upper_number(value), acc[t][g]);
+            if (k + 1 < columns - begin) acc[t][g] = _mm512_fmadd_ps(lower_number(pairs), lower_number(value), acc[t][g]);
+          }
+        }
+      }
+      finish(begin, acc);
+    }
+  }
+#pragma GCC unroll 8
+  for (int t = 0; t < kTokens; ++t) {
+    _mm512_store_ps(sums[t][first_group], total[t][0]);
+    _mm512_store_ps(sums[t][first_group + 1], total[t][1]);
+  }
 }
 
+// Two groups of the panel at a time stay in the first cache level while the rows pass by.
 template <MatrixKind kKind, bool kNative, bool kScaled>
 void multiply_panel(const MatrixView& w, const Panel& panel, int64_t group, int64_t num_groups, int64_t first,
                     int64_t columns, const Bf16* const* rows, int64_t count, float (*sums)[kChunkGroups][kRowGroup]) {
-  const auto multiply = [&]<int kTokens>(int64_t t) {
-    for (int64_t g = 0; g < num_groups; g += 2) {
-      multiply_tile<kKind, kNative, kScaled, kTokens>(w, panel, group, g, first, columns, rows + t, sums + t);
+  for (int64_t g = 0; g < num_groups; g += 2) {
+    int64_t t = 0;
+    for (; t + kTileRows <= count; t += kTileRows) {
+      multiply_tile<kKind, kNative, kScaled, kTileRows>(w, panel, group, g, first, columns, rows + t, sums + t);
     }
-  };
-  int64_t t = 0;
-  for (; t + kTileRows <= count; t += kTileRows) multiply.template operator()<kTileRows>(t);
-  for (; t + 2 <= count; t += 2) multiply.template operator()<2>(t);
-  if (t < count) multiply.template operator()<1>(t);
+    for (; t + 2 <= count; t += 2) {
+      multiply_tile<kKind, kNative, kScaled, 2>(w, panel, group, g, first, columns, rows + t, sums + t);
+    }
+    if (t < count) multiply_tile<kKind, kNative, kScaled, 1>(w, panel, group, g, first, columns, rows + t, sums + t);
+  }
 }
 
 template <MatrixKind kKind, bool kNative>

@@ -15,7 +15,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/elementary.h"
 #include "kernels/linear_chunks.h"
+#include "kernels/quantize.h"
+#include "kernels/x86/avx2.h"
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,fma")
@@ -66,6 +69,8 @@ struct Fp8Decoder {
 
 #include "kernels/x86/avx512_linear.h"
 
+#include "kernels/x86/avx512_attention.h"
+
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
   for_each_chunk(*ctx.pool, tasks, run_any_chunk);
 }
@@ -93,6 +98,8 @@ const Ops& table() {
     Ops ops = avx512::table();
     ops.name = "avx512bf16";
     ops.linear_list = linear_list;
+    ops.sparse_attention = sparse_attention;
+    ops.index_scores = index_scores;
     return ops;
   }();
   return ops;
