@@ -39,4 +39,10 @@ CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::str
   return parser.add_option(name, path, description)->check(CLI::Validator(check, ""));
 }
 
+CLI::Option* add_threads_option(CLI::App& parser, int& threads) {
+  return parser.add_option("--threads", threads, "compute threads, 0 for one a core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+}
+
 }  // namespace deepinfer

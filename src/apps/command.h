@@ -55,5 +55,7 @@ void print_note(fmt::format_string<Args...> format, Args&&... args) {
 // file's name it would mean the root directory.
 CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::string& path,
                              const std::string& description);
+// --threads, 0 for one a core.
+CLI::Option* add_threads_option(CLI::App& parser, int& threads);
 
 }  // namespace deepinfer

@@ -290,9 +290,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
   parser.add_option("--top-p", options.sampling.top_p, "probability mass to draw from")
       ->capture_default_str();
   parser.add_option("--seed", options.sampling.seed, "same seed, same text")->capture_default_str();
-  parser.add_option("--threads", options.threads, "compute threads, 0 for one a core")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  add_threads_option(parser, options.threads);
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");
 }
 
