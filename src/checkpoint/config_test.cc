@@ -250,6 +250,12 @@ TEST_F(ConfigTest, EveryPrefixOfTheTextIsRefused) {
   }
 }
 
+TEST_F(ConfigTest, AKeyThatAppearsTwiceIsRefused) {
+  const std::string text = R"({"model_type":"deepseek_v41",)" + to_json(config_).substr(1);
+  EXPECT_THAT(read_model_config(text).faults,
+              ElementsAre(::testing::HasSubstr("key 'model_type' appears twice")));
+}
+
 TEST_F(ConfigTest, TextThatIsNoObjectIsRefused) {
   for (const char* text : {"[]", "null", "3", R"({"text_config":[]})", R"({"a":1,"a":2})"}) {
     EXPECT_FALSE(parse_model_config(text).ok()) << text;

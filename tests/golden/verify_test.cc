@@ -121,6 +121,22 @@ TEST_P(GoldenTest, EngineMeetsEveryLimit) {
   EXPECT_GT(report->top1_rows, 0);
 }
 
+// A check that no longer happens would not fail.
+TEST_P(GoldenTest, EveryStoredResultOfAPromptHasItsCheck) {
+  constexpr std::string_view kOneShot = "one.f32.";
+  const std::string copy = copy_prompt(first_prompt());
+  const auto report = verify_copy();
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  const auto file = SafetensorsFile::load(copy);
+  ASSERT_TRUE(file.ok()) << file.error().message();
+  for (const std::string& name : file->names()) {
+    if (!name.starts_with(kOneShot) || name.ends_with("margin")) continue;
+    const std::string item = name.substr(kOneShot.size(), name.find('.', kOneShot.size()) - kOneShot.size());
+    const std::string check = item == "logits" ? "one.logits" : item;
+    EXPECT_NE(find_check(*report, "tiny/" + fs::path(copy).stem().string() + " " + check), nullptr) << name;
+  }
+}
+
 TEST_P(GoldenTest, OneDamagedValueFailsItsCheck) {
   const std::string name = first_prompt();
   for (const auto& [tensor, item] : {std::pair{"one.f32.ffn_out", "ffn_out"},
