@@ -4,7 +4,6 @@
 #include "apps/command.h"
 #include "apps/generate_command.h"
 #include "apps/inspect_command.h"
-#include "apps/kv_command.h"
 #include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
 #include "apps/verify_command.h"
@@ -19,7 +18,6 @@ constexpr AddCommand kCommands[] = {
     add_generate_command,
     add_inspect_command,
     add_verify_command,
-    add_kv_command,
     add_tokenize_command,
     add_detokenize_command,
 };
