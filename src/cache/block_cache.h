@@ -1,0 +1,99 @@
+// KV blocks by number and by content: who uses a block, which prefix it holds, which one goes when room is needed.
+// Numbers only; the bytes lie in the model's arena. Source: kv-and-routing B.1, B.8, B.9.
+//
+// A block is free (holds nothing), used (one or more references) or cached (no reference, findable by its key). Cached
+// blocks are given away in order of their last release. Whoever lets a sequence go releases its last block first
+// (release_all), so the tail of a chain always goes before its beginning.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/block_pool.h"
+
+namespace deepinfer {
+
+// Chain digest of a prefix that ends with a full block: says everything that went into the block's bytes.
+using PrefixKey = std::array<std::byte, 32>;
+struct PrefixKeyHash {
+  size_t operator()(const PrefixKey& key) const {  // a digest is as good as random
+    size_t hash;
+    std::memcpy(&hash, key.data(), sizeof(hash));
+    return hash;
+  }
+};
+
+// Derived: some row before or in the block was computed behind a replayed window, so its bits differ from a cold run.
+enum class Lineage : uint8_t { kExact, kDerived };
+
+// Owned by the engine thread.
+class BlockCache {
+ public:
+  explicit BlockCache(int64_t num_blocks);
+
+  int64_t num_blocks() const { return std::ssize(blocks_); }
+  int64_t num_free() const { return std::ssize(free_); }
+  int64_t num_cached() const { return num_cached_; }
+  int64_t num_available() const { return num_free() + num_cached_; }
+  int64_t num_used() const { return num_blocks() - num_available(); }
+  int32_t references(BlockId block) const { return at(block).references; }
+
+  // A block with one reference: a free one, else the cached one that was released first. kResourceExhausted else.
+  Result<BlockId> allocate();
+  void add_ref(BlockId block);  // requires a used or cached block
+  void release(BlockId block);  // requires a used block
+  void release_all(std::span<const BlockId> blocks);  // of one sequence, last block first
+
+  // Makes a full block findable. An exact block takes the key over from a derived one; otherwise the first holder
+  // keeps it and this block stays without a name. tokens: the 128 of this block.
+  void publish(BlockId block, const PrefixKey& key, std::span<const int32_t> tokens, Lineage lineage);
+
+  struct Found {
+    BlockId block;
+    Lineage lineage;
+  };
+  // The block of this key, if its tokens are these. Changes nothing.
+  std::optional<Found> find(const PrefixKey& key, std::span<const int32_t> tokens) const;
+  // Was a block of this key given away? Remembers the last 4 x num_blocks of them, by 64 bits of the key.
+  bool was_evicted(const PrefixKey& key) const { return ghosts_.contains(PrefixKeyHash()(key)); }
+
+  uint64_t version() const { return version_; }  // changes whenever find() may answer otherwise
+
+ private:
+  static constexpr int32_t kNone = -1;
+  struct Block {
+    int32_t references = 0;
+    bool named = false;
+    Lineage lineage = Lineage::kExact;
+    int32_t previous = kNone, next = kNone;  // in the list of cached blocks
+    PrefixKey key = {};
+    std::array<int32_t, kBlockTokens> tokens = {};
+  };
+
+  Block& at(BlockId block) { return blocks_[static_cast<size_t>(block)]; }
+  const Block& at(BlockId block) const { return blocks_[static_cast<size_t>(block)]; }
+  void link_newest(BlockId block);
+  void unlink(BlockId block);
+  void forget_name(Block& block);
+  void remember_eviction(const PrefixKey& key);
+
+  std::vector<Block> blocks_;
+  std::vector<BlockId> free_;
+  std::unordered_map<PrefixKey, BlockId, PrefixKeyHash> index_;
+  int32_t oldest_ = kNone, newest_ = kNone;
+  int64_t num_cached_ = 0;
+  std::unordered_set<size_t> ghosts_;
+  std::deque<size_t> ghost_order_;
+  uint64_t version_ = 0;
+};
+
+}  // namespace deepinfer
