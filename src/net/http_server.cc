@@ -7,11 +7,19 @@
 
 #include <fmt/core.h>
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/asio/write.hpp>
@@ -22,8 +30,10 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <type_traits>
 
 #include "base/log.h"
+#include "net/content_encoding.h"
 
 namespace deepinfer {
 namespace {
@@ -40,6 +50,42 @@ constexpr std::chrono::seconds kLingerTime{2};
 constexpr std::chrono::seconds kCloseTime{5};
 
 class Connection;
+
+using Socket = asio::generic::stream_protocol::socket;  // TCP or Unix
+
+// A socket, or TLS over it. As much of Asio's stream as Beast asks for; handlers are functions, so both sides
+// of each choice return nothing.
+class Stream {
+ public:
+  using executor_type = Socket::executor_type;
+
+  Stream(Socket socket, asio::ssl::context* tls) : socket_(std::move(socket)) {
+    if (tls != nullptr) tls_.emplace(socket_, *tls);
+  }
+
+  executor_type get_executor() { return socket_.get_executor(); }
+  Socket& socket() { return socket_; }
+  bool has_tls() const { return tls_.has_value(); }
+
+  template <typename Handler>
+  void async_handshake(Handler&& handler) {
+    tls_->async_handshake(asio::ssl::stream_base::server, std::forward<Handler>(handler));
+  }
+  template <typename Buffers, typename Handler>
+  void async_read_some(const Buffers& buffers, Handler&& handler) {
+    if (tls_) return tls_->async_read_some(buffers, std::forward<Handler>(handler));
+    socket_.async_read_some(buffers, std::forward<Handler>(handler));
+  }
+  template <typename Buffers, typename Handler>
+  void async_write_some(const Buffers& buffers, Handler&& handler) {
+    if (tls_) return tls_->async_write_some(buffers, std::forward<Handler>(handler));
+    socket_.async_write_some(buffers, std::forward<Handler>(handler));
+  }
+
+ private:
+  Socket socket_;
+  std::optional<asio::ssl::stream<Socket&>> tls_;
+};
 
 // What connections share. Outlives them.
 struct ServerState {
@@ -78,12 +124,12 @@ HttpRequest to_request(http::request<http::string_body>&& parsed) {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, ServerState& server)
+  Connection(Socket socket, asio::ssl::context* tls, ServerState& server)
       : server_(server),
-        socket_(std::move(socket)),
-        read_deadline_(socket_.get_executor()),
-        write_deadline_(socket_.get_executor()),
-        answer_timer_(socket_.get_executor()) {}
+        stream_(std::move(socket), tls),
+        read_deadline_(stream_.get_executor()),
+        write_deadline_(stream_.get_executor()),
+        answer_timer_(stream_.get_executor()) {}
   ~Connection() {
     const std::lock_guard lock(server_.mu);
     server_.connections.erase(this);
@@ -96,17 +142,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
       const std::lock_guard lock(server_.mu);
       server_.connections.insert(this);
     }
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->read_head(); });
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->begin(); });
   }
   void close_if_idle() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
       if (!self->answering_) self->close();
     });
   }
   void close_now() {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->close(); });
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->close(); });
   }
-  tcp::socket::executor_type executor() { return socket_.get_executor(); }
+  Stream::executor_type executor() { return stream_.get_executor(); }
 
   // The answer, called by the Exchange on the strand.
   void send_whole(HttpResponse response);
@@ -127,6 +173,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   // ---- Reading ----
+  void begin();
   void read_head();
   void on_head(error_code ec);
   void read_body();
@@ -148,7 +195,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm_write(std::chrono::milliseconds timeout);
 
   ServerState& server_;  // outlives every connection
-  tcp::socket socket_;
+  Stream stream_;
   asio::steady_timer read_deadline_;
   asio::steady_timer write_deadline_;
   asio::steady_timer answer_timer_;
@@ -234,7 +281,16 @@ void Connection::run_after(std::chrono::milliseconds delay, std::function<void()
 void Connection::on_read_timeout() {
   if (!reading_) return close();
   timed_out_ = true;
-  socket_.cancel();
+  stream_.socket().cancel();
+}
+
+void Connection::begin() {
+  if (!stream_.has_tls()) return read_head();
+  arm_read(server_.options.request_timeout);
+  stream_.async_handshake([self = shared_from_this()](error_code ec) {
+    if (self->closed_) return;
+    ec ? self->close() : self->read_head();
+  });
 }
 
 void Connection::read_head() {
@@ -245,7 +301,7 @@ void Connection::read_head() {
   request_read_ = false;
   reading_ = true;
   arm_read(server_.options.idle_timeout);
-  http::async_read_header(socket_, buffer_, *parser_,
+  http::async_read_header(stream_, buffer_, *parser_,
                           [self = shared_from_this()](error_code ec, size_t) { self->on_head(ec); });
 }
 
@@ -262,7 +318,7 @@ void Connection::on_head(error_code ec) {
 }
 
 void Connection::read_body() {
-  http::async_read(socket_, buffer_, *parser_,
+  http::async_read(stream_, buffer_, *parser_,
                    [self = shared_from_this()](error_code ec, size_t) { self->on_body(ec); });
 }
 
@@ -278,8 +334,17 @@ void Connection::on_body(error_code ec) {
   keep_alive_ = parser_->keep_alive() && !server_.draining;
   chunked_ = http_1_1;
   head_only_ = parser_->get().method() == http::verb::head;
-  auto exchange = std::make_shared<Exchange>(shared_from_this(), to_request(parser_->release()));
+  HttpRequest request = to_request(parser_->release());
+  Result<std::string> body = decode_body(request.header("content-encoding"), std::move(request.body),
+                                         server_.options.max_body_bytes);
   watch_peer();
+  if (!body.ok()) {
+    const Code code = body.error().code();
+    const int status = code == Code::kUnimplemented ? 415 : code == Code::kResourceExhausted ? 413 : 400;
+    return send_whole(server_.options.error_response(status, body.error().message()));
+  }
+  request.body = std::move(*body);
+  auto exchange = std::make_shared<Exchange>(shared_from_this(), std::move(request));
   server_.handler(std::move(exchange));
 }
 
@@ -309,7 +374,7 @@ void Connection::refuse(error_code ec) {
 void Connection::watch_peer() {
   if (watching_ || closed_ || buffer_.size() >= kReadAheadBytes) return;
   watching_ = true;
-  socket_.async_read_some(
+  stream_.async_read_some(
       buffer_.prepare(kReadBytes),
       [self = shared_from_this()](error_code ec, size_t size) { self->on_peer_bytes(ec, size); });
 }
@@ -370,7 +435,7 @@ void Connection::flush() {
   buffers.reserve(in_flight_.size());
   for (const std::string& piece : in_flight_) buffers.push_back(asio::buffer(piece));
   arm_write(server_.options.write_timeout);
-  asio::async_write(socket_, buffers,
+  asio::async_write(stream_, buffers,
                     [self = shared_from_this()](error_code ec, size_t size) { self->on_written(ec, size); });
 }
 
@@ -400,20 +465,20 @@ void Connection::after_answer() {
   if (!watching_) return read_head();
   // The pending read brings the next request; it gives way when that is here already.
   arm_read(server_.options.idle_timeout);
-  if (buffer_.size() > 0) socket_.cancel();
+  if (buffer_.size() > 0) stream_.socket().cancel();
 }
 
 // Closing with unread bytes would reset the connection and could destroy the answer on its way.
 void Connection::linger() {
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  stream_.socket().shutdown(Socket::shutdown_send, ignored);
   arm_read(kLingerTime);
   discard();
 }
 
 void Connection::discard() {
   buffer_.clear();
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code ec, size_t) {
+  stream_.async_read_some(buffer_.prepare(kReadBytes), [self = shared_from_this()](error_code ec, size_t) {
     if (self->closed_) return;
     ec ? self->close() : self->discard();
   });
@@ -423,8 +488,8 @@ void Connection::close() {
   if (closed_) return;
   closed_ = true;
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_both, ignored);
-  socket_.close(ignored);
+  stream_.socket().shutdown(Socket::shutdown_both, ignored);
+  stream_.socket().close(ignored);
   read_deadline_.cancel();
   write_deadline_.cancel();
   answer_timer_.cancel();
@@ -432,10 +497,17 @@ void Connection::close() {
   if (const auto callback = std::exchange(on_closed_, nullptr)) callback();
 }
 
+Error tls_error(const std::string& path, const error_code& ec) {
+  return Error(Code::kIo, "TLS: can't use '{}': {}", path, ec.message());
+}
+
 class AsioHttpServer : public HttpServer {
  public:
   AsioHttpServer(HttpServerOptions options, Handler handler)
-      : acceptor_(asio::make_strand(io_)), accept_retry_(acceptor_.get_executor()) {
+      : control_(asio::make_strand(io_)),
+        acceptor_(control_),
+        unix_acceptor_(control_),
+        accept_retry_(control_) {
     state_.options = std::move(options);
     state_.handler = std::move(handler);
   }
@@ -447,25 +519,18 @@ class AsioHttpServer : public HttpServer {
     if (!wait_until_closed(kCloseTime)) log::error("connections are still held while the server ends");
     io_.stop();
     threads_.clear();  // joins
+    if (unix_bound_) ::unlink(state_.options.unix_socket_path.c_str());
   }
 
   Status listen() {
     const HttpServerOptions& options = state_.options;
-    error_code ec;
-    tcp::resolver resolver(io_);
-    const auto found =
-        resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
-    if (ec || found.empty()) {
-      return Error(Code::kInvalidArgument, "host '{}' has no address: {}", options.host, ec.message());
+    if (options.host.empty() && options.unix_socket_path.empty()) {
+      return Error(Code::kInvalidArgument,
+                   "found neither a host nor a Unix socket, expected one to listen on");
     }
-    const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor_.open(endpoint.protocol(), ec);
-    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
-    if (!ec) acceptor_.bind(endpoint, ec);
-    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
-    if (ec) return Error(Code::kIo, "cannot listen on {}:{}: {}", options.host, options.port, ec.message());
-    port_ = acceptor_.local_endpoint().port();
-    accept();
+    RETURN_IF_ERROR(load_tls());
+    if (!options.host.empty()) RETURN_IF_ERROR(listen_tcp());
+    if (!options.unix_socket_path.empty()) RETURN_IF_ERROR(listen_unix());
     for (int i = 0; i < options.num_threads; ++i) threads_.emplace_back([this] { io_.run(); });
     return {};
   }
@@ -474,9 +539,10 @@ class AsioHttpServer : public HttpServer {
 
   void stop_accepting() override {
     state_.draining = true;
-    asio::post(acceptor_.get_executor(), [this] {
+    asio::post(control_, [this] {
       error_code ignored;
       acceptor_.close(ignored);
+      unix_acceptor_.close(ignored);
     });
     for (const auto& connection : connections()) connection->close_if_idle();
   }
@@ -497,29 +563,100 @@ class AsioHttpServer : public HttpServer {
     return alive;
   }
 
-  void accept() {
-    acceptor_.async_accept(asio::make_strand(io_), [this](error_code ec, tcp::socket socket) {
-      if (!acceptor_.is_open() || state_.draining) return;
-      if (ec) return retry_accept(ec);  // out of file descriptors, as a rule
-      error_code ignored;
-      socket.set_option(tcp::no_delay(true), ignored);
-      std::make_shared<Connection>(std::move(socket), state_)->start();
-      accept();
+  Status load_tls() {
+    const HttpServerOptions& options = state_.options;
+    if (options.tls_certificate_path.empty() != options.tls_key_path.empty()) {
+      return Error(Code::kInvalidArgument, "TLS: found a certificate or a key alone, expected both");
+    }
+    if (options.tls_certificate_path.empty()) return {};
+    tls_.emplace(asio::ssl::context::tls_server);
+    error_code ec;
+    tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                          asio::ssl::context::no_tlsv1_1,
+                      ec);
+    tls_->use_certificate_chain_file(options.tls_certificate_path, ec);
+    if (ec) return tls_error(options.tls_certificate_path, ec);
+    tls_->use_private_key_file(options.tls_key_path, asio::ssl::context::pem, ec);
+    if (ec) return tls_error(options.tls_key_path, ec);
+    return {};
+  }
+
+  Status listen_tcp() {
+    const HttpServerOptions& options = state_.options;
+    error_code ec;
+    tcp::resolver resolver(io_);
+    const auto found =
+        resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+    if (ec || found.empty()) {
+      return Error(Code::kInvalidArgument, "host '{}' has no address: {}", options.host, ec.message());
+    }
+    const tcp::endpoint endpoint = found.begin()->endpoint();
+    acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) acceptor_.bind(endpoint, ec);
+    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) return Error(Code::kIo, "cannot listen on {}:{}: {}", options.host, options.port, ec.message());
+    port_ = acceptor_.local_endpoint().port();
+    accept(acceptor_);
+    return {};
+  }
+
+  // A socket file to which nobody answers was left by a server that died.
+  Status listen_unix() {
+    const std::string& path = state_.options.unix_socket_path;
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+      return Error(Code::kInvalidArgument, "Unix socket '{}': found {} bytes, expected at most {}", path,
+                   path.size(), sizeof(sockaddr_un::sun_path) - 1);
+    }
+    const asio::local::stream_protocol::endpoint endpoint(path);
+    error_code ec;
+    asio::local::stream_protocol::socket probe(io_);
+    probe.connect(endpoint, ec);
+    if (ec == asio::error::connection_refused) ::unlink(path.c_str());
+    ec = {};
+    unix_acceptor_.open(endpoint.protocol(), ec);
+    if (!ec) unix_acceptor_.bind(endpoint, ec);
+    unix_bound_ = !ec;
+    if (!ec) unix_acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) return Error(Code::kIo, "cannot listen on Unix socket '{}': {}", path, ec.message());
+    accept(unix_acceptor_);
+    return {};
+  }
+
+  template <typename Acceptor>
+  void accept(Acceptor& acceptor) {
+    using Peer = typename Acceptor::protocol_type::socket;
+    acceptor.async_accept(asio::make_strand(io_), [this, &acceptor](error_code ec, Peer peer) {
+      if (!acceptor.is_open() || state_.draining) return;
+      if (ec) return retry_accept(acceptor, ec);  // out of file descriptors, as a rule
+      asio::ssl::context* tls = nullptr;
+      if constexpr (std::is_same_v<Peer, tcp::socket>) {
+        error_code ignored;
+        peer.set_option(tcp::no_delay(true), ignored);
+        if (tls_) tls = &*tls_;
+      }
+      std::make_shared<Connection>(Socket(std::move(peer)), tls, state_)->start();
+      accept(acceptor);
     });
   }
 
-  void retry_accept(error_code ec) {
+  template <typename Acceptor>
+  void retry_accept(Acceptor& acceptor, error_code ec) {
     log::warn("accepting a connection failed: {}", ec.message());
     accept_retry_.expires_after(kAcceptRetry);
-    accept_retry_.async_wait([this](error_code aborted) {
-      if (!aborted) accept();
+    accept_retry_.async_wait([this, &acceptor](error_code aborted) {
+      if (!aborted) accept(acceptor);
     });
   }
 
   ServerState state_;  // before io_: destroying io_ destroys the last connections
+  std::optional<asio::ssl::context> tls_;
   asio::io_context io_;
+  const asio::strand<asio::io_context::executor_type> control_;  // of accepting
   tcp::acceptor acceptor_;
+  asio::local::stream_protocol::acceptor unix_acceptor_;
   asio::steady_timer accept_retry_;
+  bool unix_bound_ = false;
   uint16_t port_ = 0;
   std::vector<std::jthread> threads_;
 };

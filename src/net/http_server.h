@@ -20,7 +20,7 @@ struct HttpRequest {
   std::string path;    // as sent, without the query
   std::string query;   // without the '?'
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string body;
+  std::string body;  // decompressed
 
   // The first header of that name in any case; empty when absent. Borrowed from the request.
   std::string_view header(std::string_view name) const;
@@ -70,6 +70,11 @@ class HttpExchange {
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free port
+  // Also, or with an empty host only, at this path. What a dead server left there is replaced.
+  std::string unix_socket_path;
+  // PEM files; with them every TCP connection speaks TLS.
+  std::string tls_certificate_path;
+  std::string tls_key_path;
   int num_threads = 2;
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = 64 << 20;
@@ -77,7 +82,7 @@ struct HttpServerOptions {
   std::chrono::milliseconds request_timeout{
       60'000};                                      // for the body to arrive, and for a header to be complete
   std::chrono::milliseconds write_timeout{60'000};  // for one write to be taken by the peer
-  // Makes the answer to a request that HTTP itself refuses (400, 408, 413, 431).
+  // Makes the answer to a request that HTTP itself refuses (400, 408, 413, 415, 431).
   std::function<HttpResponse(int status, std::string message)> error_response;
 };
 
@@ -86,13 +91,14 @@ class HttpServer {
  public:
   using Handler = std::function<void(std::shared_ptr<HttpExchange>)>;
 
-  // Listens and serves at once. kIo: the address can't be bound; kInvalidArgument: the host has no address.
+  // Listens and serves at once. kIo: an address can't be bound, or a file of TLS not read; kInvalidArgument:
+  // the host has no address, or there is nothing to listen on.
   static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, Handler handler);
   // Closes what is open, which calls on_closed of every running exchange, and joins the workers. No exchange
   // may be held after that.
   virtual ~HttpServer() = default;
 
-  virtual uint16_t port() const = 0;
+  virtual uint16_t port() const = 0;  // 0 without TCP
   // No new connections; idle ones close now, the others after their answer.
   virtual void stop_accepting() = 0;
   // False when connections are left at the deadline.

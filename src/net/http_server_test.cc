@@ -1,8 +1,12 @@
 // The server over real loopback sockets.
 #include <gtest/gtest.h>
+#include <sys/un.h>
+#include <zlib.h>
+#include <zstd.h>
 
 #include <future>
 
+#include "net/content_encoding.h"
 #include "net/http_server.h"
 #include "net/test_client.h"
 
@@ -225,6 +229,120 @@ TEST_F(HttpServerTest, AHeaderAndATimerBelongToOneAnswer) {
   EXPECT_NE(peer.read_until("late").find("X-Only-First: yes\r\n"), std::string::npos);
   peer.send("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(peer.read_until("late").find("X-Only-First"), std::string::npos);
+}
+
+// ---- Compressed bodies ----
+
+std::string gzip(const std::string& text) {
+  z_stream stream = {};
+  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+  std::string out(text.size() + 1000, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
+}
+
+std::string zstd(const std::string& text) {
+  std::string out(ZSTD_compressBound(text.size()), '\0');
+  out.resize(ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
+  return out;
+}
+
+TEST(ContentEncoding, BodiesAreDecompressed) {
+  const std::string text = "hello" + std::string(200'000, 'x');
+  EXPECT_EQ(*decode_body("", text, 1 << 20), text);
+  EXPECT_EQ(*decode_body("identity", text, 1 << 20), text);
+  EXPECT_EQ(*decode_body("gzip", gzip(text), 1 << 20), text);
+  EXPECT_EQ(*decode_body("GZip", gzip("a") + gzip("b"), 1 << 20), "ab");
+  EXPECT_EQ(*decode_body("zstd", zstd(text), 1 << 20), text);
+  EXPECT_EQ(*decode_body("zstd", zstd("a") + zstd("b"), 1 << 20), "ab");
+}
+
+TEST(ContentEncoding, WhatIsCutDamagedTooLongOrUnknownIsNot) {
+  const std::string text(100'000, 'x');
+  for (const auto& [name, packed] : {std::pair("gzip", gzip(text)), std::pair("zstd", zstd(text))}) {
+    for (size_t length = 0; length < packed.size(); ++length) {
+      const auto cut = decode_body(name, packed.substr(0, length), 1 << 20);
+      ASSERT_FALSE(cut.ok()) << name << " " << length;
+      EXPECT_EQ(cut.error().code(), Code::kInvalidArgument) << name << " " << length;
+    }
+    EXPECT_EQ(decode_body(name, packed + "tail", 1 << 20).error().code(), Code::kInvalidArgument) << name;
+    EXPECT_EQ(decode_body(name, packed, text.size() - 1).error().code(), Code::kResourceExhausted) << name;
+    EXPECT_TRUE(decode_body(name, packed, text.size()).ok()) << name;
+  }
+  EXPECT_EQ(decode_body("br", text, 1 << 20).error().code(), Code::kUnimplemented);
+}
+
+TEST_F(HttpServerTest, ACompressedRequestReachesTheHandlerAsText) {
+  options_.max_body_bytes = 1000;
+  start(
+      [](std::shared_ptr<HttpExchange> exchange) { exchange->respond({.body = exchange->request().body}); });
+  const auto post = [this](const std::string& encoding, const std::string& body) {
+    TestClient peer = client();
+    peer.send("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Encoding: " + encoding +
+              "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    return peer.read_all();
+  };
+  EXPECT_TRUE(post("gzip", gzip("hello")).ends_with("hello"));
+  EXPECT_TRUE(post("zstd", zstd("hello")).ends_with("hello"));
+  EXPECT_TRUE(post("gzip", "no gzip").starts_with("HTTP/1.1 400"));
+  EXPECT_TRUE(post("gzip", gzip(std::string(5000, 'x'))).starts_with("HTTP/1.1 413"));
+  EXPECT_TRUE(post("br", "x").starts_with("HTTP/1.1 415"));
+}
+
+// ---- Other ways to listen ----
+
+TEST_F(HttpServerTest, AUnixSocketIsServedAndTakenOverFromADeadServer) {
+  options_.host = "";
+  options_.unix_socket_path = testing::TempDir() + "http_server_test.sock";
+  for (int round = 0; round < 2; ++round) {
+    if (round == 0) {  // a file that nobody listens on
+      unlink(options_.unix_socket_path.c_str());
+      const int left = socket(AF_UNIX, SOCK_STREAM, 0);
+      sockaddr_un address = {};
+      address.sun_family = AF_UNIX;
+      options_.unix_socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+      ASSERT_EQ(bind(left, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+      close(left);
+    }
+    start([](std::shared_ptr<HttpExchange> exchange) { exchange->respond({.body = "over unix"}); });
+    TestClient peer(options_.unix_socket_path);
+    peer.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    EXPECT_TRUE(peer.read_all().ends_with("over unix"));
+    HttpServerOptions same = options_;
+    const auto second = HttpServer::start(same, [](std::shared_ptr<HttpExchange>) {});
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().code(), Code::kIo);
+    server_.reset();
+    EXPECT_NE(access(options_.unix_socket_path.c_str(), F_OK), 0);
+  }
+}
+
+TEST_F(HttpServerTest, WhatCantBeListenedOnIsAnError) {
+  const auto error_with = [](auto change) {
+    HttpServerOptions options;
+    change(options);
+    const auto server = HttpServer::start(options, [](std::shared_ptr<HttpExchange>) {});
+    return server.ok() ? std::string("serves") : server.error().message();
+  };
+  EXPECT_NE(error_with([](auto& options) { options.host = ""; }).find("neither a host nor"),
+            std::string::npos);
+  EXPECT_NE(
+      error_with([](auto& options) { options.unix_socket_path = std::string(200, 'x'); }).find("at most 107"),
+      std::string::npos);
+  EXPECT_NE(
+      error_with([](auto& options) { options.tls_certificate_path = "cert.pem"; }).find("expected both"),
+      std::string::npos);
+  EXPECT_NE(error_with([](auto& options) {
+              options.tls_certificate_path = "/nowhere/cert.pem";
+              options.tls_key_path = "/nowhere/key.pem";
+            }).find("/nowhere/cert.pem"),
+            std::string::npos);
 }
 
 TEST_F(HttpServerTest, StoppingLetsARunningAnswerEndAndClosesTheRest) {
