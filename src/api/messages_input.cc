@@ -59,8 +59,14 @@ Result<std::string> parse_search_result(const JsonRef& block) {
   return joined.take();
 }
 
-// A string, absent, or blocks.
-Result<std::string> parse_result_content(const JsonRef& field) {
+const ToolDefinition* find_tool(const std::vector<ToolDefinition>& tools, const std::string& name) {
+  const auto found = std::find_if(tools.begin(), tools.end(),
+                                  [&name](const ToolDefinition& tool) { return tool.name == name; });
+  return found == tools.end() ? nullptr : &*found;
+}
+
+// A string, absent, or blocks. `referred` gets the names of tools that the result brings.
+Result<std::string> parse_result_content(const JsonRef& field, std::vector<std::string>& referred) {
   if (!given(field)) return std::string();
   if (field.value()->string() != nullptr) return *field.value()->string();
   ASSIGN_OR_RETURN(const auto blocks, required_array(field));
@@ -74,13 +80,15 @@ Result<std::string> parse_result_content(const JsonRef& field) {
                                : type == "tool_reference" ? required_string(block["tool_name"])
                                                           : Result<std::string>(unknown_block(block, type));
     if (!text.ok()) return text;
+    if (type == "tool_reference") referred.push_back(*text);
     joined.add(*text);
   }
   return joined.take();
 }
 
-// A string or text blocks.
-Result<std::string> parse_system(const JsonRef& field) {
+// A string or text blocks. `add_tool` reads a tool_addition, which the system text of a request can't hold.
+template <typename AddTool>
+Result<std::string> parse_system(const JsonRef& field, AddTool add_tool) {
   if (field.value()->string() != nullptr) return *field.value()->string();
   if (field.value()->array() == nullptr) {
     return Error(Code::kInvalidArgument, "invalid request body: {}: found {}, expected a string or a list",
@@ -88,9 +96,13 @@ Result<std::string> parse_system(const JsonRef& field) {
   }
   ASSIGN_OR_RETURN(const auto blocks, required_array(field));
   TextJoiner joined;
-  for (const JsonRef& block : blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const JsonRef& block = blocks[i];
     ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
-    if (type == "tool_addition") return unsupported(block.path(), "deferred tools are shown from the start");
+    if (type == "tool_addition") {
+      RETURN_IF_ERROR(add_tool(block, i));
+      continue;
+    }
     if (type != "text") {
       return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `text`",
                    block["type"].path(), type);
@@ -104,7 +116,9 @@ Result<std::string> parse_system(const JsonRef& field) {
 // Reads the messages one by one; calls wait for their results.
 class MessagesReader {
  public:
-  explicit MessagesReader(std::vector<Message>& out) : out_(out) {}
+  // The messages go into the conversation, whose tools they may refer to.
+  explicit MessagesReader(Conversation& conversation)
+      : out_(conversation.messages), tools_(conversation.tools) {}
 
   Status read(const JsonRef& field, size_t index) {
     index_ = index;
@@ -120,9 +134,7 @@ class MessagesReader {
     if (!content.present()) return missing_field(content);
     if (role == "system") {
       if (content.is_null()) return wrong_content(content);
-      ASSIGN_OR_RETURN(std::string text, parse_system(content));
-      add(Role::kSystem, std::move(text));
-      return {};
+      return read_system(content);
     }
     if (role == "assistant") RETURN_IF_ERROR(check_answered());
     if (content.value()->string() != nullptr) {
@@ -169,6 +181,35 @@ class MessagesReader {
     return missing_results(fmt::format("messages.{}: ", index_));
   }
 
+  Status read_system(const JsonRef& content) {
+    std::vector<ToolDefinition> added;
+    ASSIGN_OR_RETURN(std::string text,
+                     parse_system(content, [&](const JsonRef& block, size_t position) -> Status {
+                       ASSIGN_OR_RETURN(const std::string name, required_string(block["tool"]["name"]));
+                       const ToolDefinition* tool = find_tool(tools_, name);
+                       if (tool == nullptr) {
+                         return Error(Code::kInvalidArgument,
+                                      "messages.{}.content.{}: `tool_addition` references unknown tool '{}'",
+                                      index_, position, name);
+                       }
+                       added.push_back(*tool);
+                       return {};
+                     }));
+    add(Role::kSystemReminder, std::move(text)).tools = std::move(added);
+    return {};
+  }
+
+  // Tools that results brought are known to the model from there on.
+  void flush_referred() {
+    std::vector<ToolDefinition> brought;
+    for (const std::string& name : referred_) {
+      const ToolDefinition* tool = find_tool(tools_, name);
+      if (tool != nullptr) brought.push_back(*tool);
+    }
+    referred_.clear();
+    if (!brought.empty()) add(Role::kSystem, "").tools = std::move(brought);
+  }
+
   Status read_user(const std::vector<JsonRef>& blocks) {
     answered_ids_.clear();
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -179,9 +220,11 @@ class MessagesReader {
         continue;
       }
       RETURN_IF_ERROR(check_results_first());
+      flush_referred();
       ASSIGN_OR_RETURN(std::string text, user_text(block, type));
       add(Role::kUser, std::move(text));
     }
+    flush_referred();
     return check_answered();
   }
 
@@ -223,7 +266,7 @@ class MessagesReader {
     }
     open_ids_.erase(open);
     answered_ids_.push_back(id);
-    ASSIGN_OR_RETURN(std::string content, parse_result_content(block["content"]));
+    ASSIGN_OR_RETURN(std::string content, parse_result_content(block["content"], referred_));
     add(Role::kTool, std::move(content)).tool_call_id = id;
     return {};
   }
@@ -286,6 +329,8 @@ class MessagesReader {
   }
 
   std::vector<Message>& out_;
+  const std::vector<ToolDefinition>& tools_;
+  std::vector<std::string> referred_;      // tools that the results before brought
   size_t index_ = 0;                       // of the message being read
   size_t caller_ = 0;                      // of the last assistant message
   std::vector<std::string> open_ids_;      // calls without a result, in their order
@@ -296,7 +341,12 @@ class MessagesReader {
 
 Status parse_messages_input(const JsonRef& body, Conversation& conversation) {
   if (given(body["system"])) {
-    ASSIGN_OR_RETURN(std::string system, parse_system(body["system"]));
+    const auto refuse = [](const JsonRef& block, size_t) -> Status {
+      return Error(Code::kInvalidArgument,
+                   "invalid request body: {}: unknown variant `tool_addition`, expected `text`",
+                   block["type"].path());
+    };
+    ASSIGN_OR_RETURN(std::string system, parse_system(body["system"], refuse));
     Message& message = conversation.messages.emplace_back();
     message.role = Role::kSystem;
     message.content = std::move(system);
@@ -305,7 +355,7 @@ Status parse_messages_input(const JsonRef& body, Conversation& conversation) {
   if (elements.empty()) {
     return Error(Code::kInvalidArgument, "messages: at least one message is required");
   }
-  MessagesReader reader(conversation.messages);
+  MessagesReader reader(conversation);
   for (size_t i = 0; i < elements.size(); ++i) RETURN_IF_ERROR(reader.read(elements[i], i));
   return reader.check_answered();
 }

@@ -6,6 +6,7 @@
 
 namespace deepinfer {
 
+// conversation.tools stands already: blocks may refer to them.
 Status parse_messages_input(const JsonRef& body, Conversation& conversation);
 
 }  // namespace deepinfer

@@ -31,9 +31,16 @@ Status parse_tools(const JsonRef& field, Conversation& conversation) {
     }
     ASSIGN_OR_RETURN(definition.parameters, parse_tool_schema(tool["input_schema"], definition.name));
     RETURN_IF_ERROR(refuse_strict(tool["strict"]));
+    ASSIGN_OR_RETURN(definition.deferred, boolean_or(tool["defer_loading"], false));
     if (!names.insert(definition.name).second)
       return Error(Code::kInvalidArgument, "Tool names must be unique.");
     conversation.tools.push_back(std::move(definition));
+  }
+  const auto is_deferred = [](const ToolDefinition& tool) { return tool.deferred; };
+  if (!conversation.tools.empty() &&
+      std::all_of(conversation.tools.begin(), conversation.tools.end(), is_deferred)) {
+    return Error(Code::kInvalidArgument,
+                 "tools: at least one tool must have defer_loading=false. All tools cannot be deferred.");
   }
   return {};
 }
@@ -98,8 +105,8 @@ Result<GenerationRequest> parse_messages_request(std::string_view text, std::str
   Thinking asked = Thinking::kDefault;
   RETURN_IF_ERROR(parse_output_config(body["output_config"], conversation, asked));
   RETURN_IF_ERROR(parse_thinking(body["thinking"], conversation, asked));
-  RETURN_IF_ERROR(parse_messages_input(body, conversation));
   RETURN_IF_ERROR(parse_tools(body["tools"], conversation));
+  RETURN_IF_ERROR(parse_messages_input(body, conversation));
   RETURN_IF_ERROR(parse_choice(body["tool_choice"], asked, request));
   RETURN_IF_ERROR(settle_tool_choice(asked, conversation));
   RETURN_IF_ERROR(parse_sampling(body, request));

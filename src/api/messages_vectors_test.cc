@@ -11,21 +11,17 @@
 namespace deepinfer {
 namespace {
 
-constexpr std::string_view kDeferred = "deferred tools are shown at once";
 constexpr std::string_view kImages = "images come with the vision issue";
 
 // Records that this server answers with 400 today, because the parameter is not done yet.
 const std::map<std::string_view, std::string_view> kRefusedToday = {
     {"img-msgs-v4.1", kImages},
     {"img-msgs-tool-result-v4.1", kImages},
-    {"msgs-tool-addition-v4.1", kDeferred},
     {"msgs-tools-strict", "strict tools come with structured output"},
 };
 
 // Records whose prompt differs on purpose.
 const std::map<std::string_view, std::string_view> kOtherPrompt = {
-    {"msgs-defer-v4.1", kDeferred},
-    {"msgs-defer-reference-thinking", kDeferred},
     {"msgs-choice-any", "`any` is enforced"},
     {"msgs-choice-any-thinking", "`any` is enforced; thinking that nobody asked for gives way"},
 };
@@ -57,7 +53,7 @@ TEST(MessagesVectors, RequestsBecomeTheOfficialPrompts) {
   }
   EXPECT_EQ(refused, kRefusedToday.size());
   EXPECT_EQ(other, kOtherPrompt.size());
-  EXPECT_EQ(equal, 33u);
+  EXPECT_EQ(equal, 36u);
 }
 
 // Requests that the official package refuses and we do not, with the reason.
@@ -70,8 +66,6 @@ const std::map<std::string_view, std::string_view> kAcceptedHere = {
     {"err-msgs-tool-web", "server tools are left out"},
     {"err-msgs-tool-custom-type", "`custom` is the name of the default"},
     {"err-msgs-search-result", "its text is shown to the model"},
-    {"msgs-defer-all", kDeferred},
-    {"err-msgs-defer-all", kDeferred},
     {"msgs-web-reject-block", "blocks of server tools are left out"},
 };
 
@@ -99,7 +93,7 @@ TEST(MessagesVectors, WrongRequestsGetTheOfficialErrors) {
     ++compared;
   }
   EXPECT_EQ(accepted, kAcceptedHere.size());
-  EXPECT_EQ(compared, 20u);
+  EXPECT_EQ(compared, 23u);
 }
 
 JsonValue* text_of(JsonValue& frame) {

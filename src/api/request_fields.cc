@@ -232,7 +232,13 @@ Status refuse_strict(const JsonRef& field) {
 
 Status choose_tool(std::string_view name, Conversation& conversation) {
   if (conversation.tools.empty()) return {};
-  std::erase_if(conversation.tools, [&name](const ToolDefinition& tool) { return tool.name != name; });
+  // A tool outside of namespaces goes before their members of the same name.
+  const auto is_plain = [&name](const ToolDefinition& tool) {
+    return tool.name == name && tool.namespace_name.empty();
+  };
+  const bool plain = std::any_of(conversation.tools.begin(), conversation.tools.end(), is_plain);
+  std::erase_if(conversation.tools,
+                [&](const ToolDefinition& tool) { return plain ? !is_plain(tool) : tool.name != name; });
   if (conversation.tools.empty()) {
     return Error(
         Code::kInvalidArgument,

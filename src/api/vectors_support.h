@@ -176,7 +176,9 @@ std::vector<JoinedFrame> joined_frames(std::vector<JsonValue> frames, TextOf tex
       frame.text = *text->string();
       *text = JsonValue("");
     }
-    if (JsonValue* number = value.find("sequence_number")) *number = JsonValue();
+    if (JsonValue::Object* members = value.object()) {  // joining frames leaves gaps, and its place is free
+      std::erase_if(*members, [](const JsonMember& member) { return member.key == "sequence_number"; });
+    }
     frame.shape = std::move(value);
     const bool joins = text != nullptr && !out.empty() && out.back().shape == frame.shape;
     joins ? void(out.back().text += frame.text) : out.push_back(std::move(frame));

@@ -1,0 +1,38 @@
+// "input" of a Responses request. Private to the room.
+#pragma once
+
+#include "api/responses_request.h"
+
+namespace deepinfer {
+
+// Appends the turns of `items` to the conversation. `path` names the list in messages.
+class ResponsesInput {
+ public:
+  ResponsesInput(const ResponsesContext& context, Conversation& conversation)
+      : context_(context), messages_(conversation.messages) {}
+
+  Status read(const JsonValue::Array& items, std::string_view path);
+  // Every call has its result.
+  Status finish();
+
+ private:
+  Status read_item(const JsonRef& item);
+  Status read_message(const JsonRef& item);
+  Status read_reasoning(const JsonRef& item);
+  Status read_call(const JsonRef& item, ToolCall call);
+  Status read_result(const JsonRef& item, std::string content, std::vector<ToolDefinition> tools = {});
+  Status read_reference(const JsonRef& item);
+  Result<std::string> read_content(const JsonRef& field) const;
+  Message& assistant_turn();
+  void take_reasoning(Message& message);
+  Status check_answered() const;
+
+  const ResponsesContext& context_;
+  std::vector<Message>& messages_;
+  std::optional<std::string> reasoning_;   // of the assistant turn that follows
+  std::vector<std::string> open_ids_;      // calls without a result
+  std::vector<std::string> answered_ids_;  // all of them
+  bool results_begun_ = false;             // since the last call
+};
+
+}  // namespace deepinfer

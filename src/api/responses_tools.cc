@@ -1,0 +1,171 @@
+#include "api/responses_tools.h"
+
+#include <set>
+
+#include "api/fields.h"
+#include "api/request_fields.h"
+
+namespace deepinfer {
+namespace {
+
+Result<ToolDefinition> parse_function(const JsonRef& field) {
+  ToolDefinition tool;
+  ASSIGN_OR_RETURN(tool.name, required_string(field["name"]));
+  RETURN_IF_ERROR(check_tool_name(field["name"], tool.name));
+  ASSIGN_OR_RETURN(tool.description, string_or(field["description"], ""));
+  ASSIGN_OR_RETURN(tool.parameters, parse_tool_schema(field["parameters"], tool.name));
+  RETURN_IF_ERROR(refuse_strict(field["strict"]));
+  return tool;
+}
+
+// The grammar of a custom tool is shown to the model and not enforced. The patch language has a description
+// of its own, whatever the client says of it.
+Result<ToolDefinition> parse_custom(const JsonRef& field) {
+  ASSIGN_OR_RETURN(std::string name, required_string(field["name"]));
+  RETURN_IF_ERROR(check_tool_name(field["name"], name));
+  if (name == "apply_patch") return custom_tool(std::move(name));
+  ASSIGN_OR_RETURN(std::string description, string_or(field["description"], ""));
+  const JsonRef format = field["format"];
+  if (given(format)) {
+    if (const auto object = format.object(); !object.ok()) return invalid_body(object.error());
+    ASSIGN_OR_RETURN(const std::string type, required_string(format["type"]));
+    if (type == "grammar") {
+      ASSIGN_OR_RETURN(const std::string syntax, required_string(format["syntax"]));
+      ASSIGN_OR_RETURN(const std::string definition, required_string(format["definition"]));
+      description += fmt::format("\n\nThe input follows this {} grammar:\n{}", syntax, definition);
+    } else if (type != "text") {
+      return Error(Code::kInvalidArgument,
+                   "invalid request body: {}: unknown variant `{}`, expected one of `text`, `grammar`",
+                   format["type"].path(), type);
+    }
+  }
+  return custom_tool(std::move(name), std::move(description));
+}
+
+Status add_namespace(const JsonRef& field, std::vector<ToolDefinition>& tools) {
+  ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
+  RETURN_IF_ERROR(check_tool_name(field["name"], name));
+  ASSIGN_OR_RETURN(const std::string description, string_or(field["description"], ""));
+  ASSIGN_OR_RETURN(const auto members, required_array(field["tools"]));
+  std::set<std::string> names;
+  for (const JsonRef& member : members) {
+    ASSIGN_OR_RETURN(const std::string type, required_string(member["type"]));
+    if (type != "function") {
+      ASSIGN_OR_RETURN(const std::string member_name, string_or(member["name"], ""));
+      return Error(Code::kInvalidArgument,
+                   "Currently {} tools are not allowed inside a namespace. Found {} tool '{}' in {}.", type,
+                   type, member_name, member.path());
+    }
+    ASSIGN_OR_RETURN(ToolDefinition tool, parse_function(member));
+    if (!names.insert(tool.name).second) {
+      return Error(Code::kInvalidArgument, "{}: Tool names within a namespace must be unique.", field.path());
+    }
+    tool.namespace_name = name;
+    tool.namespace_description = description;
+    tools.push_back(std::move(tool));
+  }
+  return {};
+}
+
+// The client's own search: a function to the model, an item of another type to the client.
+Result<ToolDefinition> parse_tool_search(const JsonRef& field) {
+  ToolDefinition tool;
+  tool.name = "tool_search";
+  tool.kind = ToolKind::kToolSearch;
+  ASSIGN_OR_RETURN(tool.description, string_or(field["description"], ""));
+  ASSIGN_OR_RETURN(tool.parameters, parse_tool_schema(field["parameters"], tool.name));
+  return tool;
+}
+
+Status choose_allowed(const JsonRef& field, Conversation& conversation) {
+  ASSIGN_OR_RETURN(const auto allowed, required_array(field["tools"]));
+  std::set<std::string> names;
+  for (const JsonRef& tool : allowed) {
+    ASSIGN_OR_RETURN(std::string name, string_or(tool["name"], ""));
+    names.insert(std::move(name));
+  }
+  std::erase_if(conversation.tools,
+                [&names](const ToolDefinition& tool) { return names.count(tool.name) == 0; });
+  ASSIGN_OR_RETURN(const std::string mode, string_or(field["mode"], "auto"));
+  if (mode == "required") {
+    conversation.tool_choice = ToolChoice::kRequired;
+  } else if (mode != "auto") {
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected `auto` or `required`",
+                 field["mode"].path(), mode);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ToolDefinition>> parse_responses_tools(const JsonRef& field, ToolNamesRule rule) {
+  std::vector<ToolDefinition> tools;
+  if (!given(field)) return tools;
+  ASSIGN_OR_RETURN(const auto elements, required_array(field));
+  std::set<std::string> names;
+  for (const JsonRef& element : elements) {
+    if (const auto object = element.object(); !object.ok()) return invalid_body(object.error());
+    ASSIGN_OR_RETURN(const std::string type, required_string(element["type"]));
+    if (type == "namespace") {
+      RETURN_IF_ERROR(add_namespace(element, tools));
+      continue;
+    }
+    const bool client_search = type == "tool_search" && element["execution"].string().ok() &&
+                               *element["execution"].string() == "client";
+    if (type != "function" && type != "custom" && !client_search) continue;  // tools that a server would run
+    ASSIGN_OR_RETURN(ToolDefinition tool, type == "function" ? parse_function(element)
+                                          : type == "custom" ? parse_custom(element)
+                                                             : parse_tool_search(element));
+    if (rule == ToolNamesRule::kUnique && !names.insert(tool.name).second) {
+      return Error(Code::kInvalidArgument, "Tool names must be unique.");
+    }
+    tools.push_back(std::move(tool));
+  }
+  return tools;
+}
+
+Status parse_responses_choice(const JsonRef& field, Conversation& conversation) {
+  if (!given(field)) return {};
+  if (const std::string* name = field.value()->string()) {
+    if (*name == "auto") return {};
+    if (*name == "none" || *name == "required") {
+      conversation.tool_choice = *name == "none" ? ToolChoice::kNone : ToolChoice::kRequired;
+      return {};
+    }
+  }
+  if (field.value()->object() == nullptr) {
+    return Error(
+        Code::kInvalidArgument,
+        "invalid request body: {}: expected one of `none`, `auto`, `required` or a tool choice object",
+        field.path());
+  }
+  ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
+  if (type == "function" || type == "custom") {
+    ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
+    return choose_tool(name, conversation);
+  }
+  if (type == "allowed_tools") return choose_allowed(field, conversation);
+  return {};  // tools that a server would run
+}
+
+JsonValue echo_tools(const JsonRef& field) {
+  JsonValue::Array out;
+  if (!given(field) || field.value()->array() == nullptr) return out;
+  for (const JsonValue& tool : *field.value()->array()) {
+    JsonValue copy = tool;
+    JsonValue::Object* object = copy.object();
+    const JsonValue* type = tool.find("type");
+    const std::string* name = type == nullptr ? nullptr : type->string();
+    if (object != nullptr && name != nullptr && *name == "function") {
+      for (const char* key : {"description", "parameters", "strict"}) {
+        if (copy.find(key) == nullptr) object->push_back({key, JsonValue()});
+      }
+    }
+    if (JsonValue* members = copy.find("tools")) *members = echo_tools(JsonRef(tool)["tools"]);
+    out.push_back(std::move(copy));
+  }
+  return out;
+}
+
+}  // namespace deepinfer
