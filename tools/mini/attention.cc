@@ -4,6 +4,7 @@
 // so cost follows the documents and not the row length. Scores are kept for one block only; the gradient makes them anew.
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "vector.h"
@@ -222,8 +223,30 @@ ffi::Error AttendGrad(F q, F w, F c, F sink, I start, P select, F out, F lse, F 
   return ffi::Error::Success();
 }
 
+// score [rows.., C], seen [rows.., C] -> the k best of the seen entries of every row (more where the last ones are equal)
+ffi::Error Best(F score, P seen, ffi::ResultBuffer<ffi::PRED> out, int64_t k) {
+  const long C = score.dimensions().back(), n = score.element_count() / C;
+  std::vector<float> values;
+  for (long row = 0; row < n; ++row) {
+    const float* s = score.typed_data() + row * C;
+    const bool* v = seen.typed_data() + row * C;
+    bool* o = out->typed_data() + row * C;
+    values.clear();
+    for (long i = 0; i < C; ++i)
+      if (v[i]) values.push_back(s[i]);
+    float least = 2 * kNone;
+    if (static_cast<long>(values.size()) > k) {
+      std::nth_element(values.begin(), values.begin() + k - 1, values.end(), std::greater<>());
+      least = values[k - 1];
+    }
+    for (long i = 0; i < C; ++i) o[i] = v[i] & (s[i] >= least);
+  }
+  return ffi::Error::Success();
+}
+
 }  // namespace
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Best_, Best, ffi::Ffi::Bind().Arg<F>().Arg<P>().Ret<ffi::Buffer<ffi::PRED>>().Attr<int64_t>("k"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Attend_, Attend, ffi::Ffi::Bind().Arg<F>().Arg<F>().Arg<F>().Arg<F>().Arg<I>().Arg<P>()
                               .Ret<F>().Ret<F>().Ret<F>().Attr<int64_t>("window"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(AttendGrad_, AttendGrad, ffi::Ffi::Bind().Arg<F>().Arg<F>().Arg<F>().Arg<F>().Arg<I>()

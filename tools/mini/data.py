@@ -234,7 +234,7 @@ def words_item(rng):
 def qa(rng, kind=None):
     """One question as a turn dict; `short` is the answer without thinking."""
     kind = kind or rng.choices(["sum", "fact", "greet", "unknown", "words", "times", "story", "zh"],
-                               [36, 48, 4, 6, 20, 1, 1, 3])[0]
+                               [36, 44, 4, 6, 30, 1, 1, 3])[0]
     item = {"sum": sum_item, "fact": fact_item, "greet": greet_item, "unknown": unknown_item, "words": words_item,
             "times": times_item, "story": story_item, "zh": chinese_item}[kind](rng)
     return {"user": item[0], "thought": item[1], "answer": item[2], "short": item[3] if len(item) > 3 else item[2],
@@ -463,7 +463,7 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":
-        turns = [qa(rng) for _ in range(rng.choice([1, 1, 2]) if thinking else rng.randint(2, 6))]
+        turns = [qa(rng) for _ in range(rng.choice([1, 1, 2]) if thinking else rng.randint(2, 7))]
         turns = [t if thinking and i == len(turns) - 1 else plain(t) for i, t in enumerate(turns)]
     elif kind == "tools":
         turns, more = tool_doc(rng)

@@ -12,7 +12,7 @@ import numpy as np
 
 def _library():
     here = os.path.dirname(os.path.abspath(__file__))
-    sources = [os.path.join(here, n) for n in ("fast.cc", "attention.cc", "experts.cc")]
+    sources = [os.path.join(here, n) for n in ("fast.cc", "attention.cc", "experts.cc", "indexer.cc")]
     tag = hashlib.sha256(b"".join(open(s, "rb").read() for s in sources + [os.path.join(here, "vector.h")])).hexdigest()[:12]
     path = os.path.expanduser(f"~/.cache/deepinfer-mini/fast-{tag}.so")
     if not os.path.exists(path):
@@ -24,7 +24,7 @@ def _library():
 
 
 _lib = _library()
-for _n in ("Unfold", "UnfoldGrad", "Fold", "FoldGrad", "Sinkhorn", "SinkhornGrad", "Rms", "RmsGrad", "Attend", "AttendGrad",
+for _n in ("Unfold", "UnfoldGrad", "Fold", "FoldGrad", "Sinkhorn", "SinkhornGrad", "Rms", "RmsGrad", "Attend", "AttendGrad", "Best", "IndexLoss",
            "Experts", "ExpertsGrad"):
     jax.ffi.register_ffi_target("mini_" + _n, jax.ffi.pycapsule(getattr(_lib, _n + "_")), platform="cpu")
 
@@ -112,6 +112,31 @@ def _attend_bwd(window, mass, saved, g):
 
 
 attend.defvjp(_attend_fwd, _attend_bwd)
+
+
+def best(score, seen, k):
+    """Mask of the k best of the seen entries along the last axis."""
+    return jax.ffi.ffi_call("mini_Best", jax.ShapeDtypeStruct(score.shape, jnp.bool_))(score, seen, k=np.int64(k))
+
+
+def _index_loss(q, w, keys, start, shares):
+    return jax.ffi.ffi_call("mini_IndexLoss", (jax.ShapeDtypeStruct((), jnp.float32), *_like(q, w, keys)))(
+        q, w, keys, start, shares)
+
+
+@jax.custom_vjp
+def index_loss(q, w, keys, start, shares):
+    """Mean KL(shares || softmax(score)) of queries q [B, P, 4, 32] with weights w [B, P, 4] at every T / P-th position over
+    the keys [B, C, 32] of the own document, which starts at start [B, T]; shares [B, P, C]."""
+    return _index_loss(q, w, keys, start, shares)[0]
+
+
+def _index_loss_fwd(*args):
+    loss, *grads = _index_loss(*args)
+    return loss, grads
+
+
+index_loss.defvjp(_index_loss_fwd, lambda grads, g: (*(g * d for d in grads), None, None))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -14,7 +14,7 @@ import numpy as np
 import quant as Q
 
 NEG = -1e30
-INDEX_EVERY = 4   # positions from one with an indexer loss to the next
+INDEX_EVERY = 2   # the indexer's loss looks at every second position
 fast = None   # the module fast.py where the trainer uses its C++ kernels
 
 
@@ -339,6 +339,8 @@ def top_rows(score, visible, k, exact):
     R = score.shape[-1]
     if R <= k:
         return visible
+    if fast:
+        return fast.best(score, visible, k)
     s = jnp.where(visible, score, NEG)
     if exact:   # ties to the smaller row, as lax.top_k does
         idx = jax.lax.top_k(s, k)[1]
@@ -375,35 +377,31 @@ def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
     if mode.caches:
         q = Q.q4i(q)
     w = linear(p[pre + "attn.indexer.weights_proj.weight"], sg(x), mode, act=False) * (cfg.Di * cfg.Hi) ** -0.5
-    w = w.reshape(B, T, cfg.Hi, 1)
-    every = index_every(mode)
-    q, w = q[:, ::every], w[:, ::every]
-    d = jnp.einsum("bqd,bkd->bqk", q.reshape(B, -1, cfg.Di), keys).reshape(w.shape[:3] + (-1,))
-    score = (jax.nn.relu(d) * w).sum(2)
-    visible = lay.visible[r]
+    state["index"], state["mass"], state["sel"] = (q, w.reshape(B, T, cfg.Hi), keys), 0.0, lay.visible[r]
     if mode.restrict:
-        s = sg(score)
+        s = sg(index_scores(*state["index"]))
         if L == cfg.candidate_source_layer_id:
-            state["cand"] = candidates(cfg, s, visible)
+            state["cand"] = candidates(cfg, s, lay.visible[r])
         allowed = state["cand"] if cfg.candidate_source_layer_id is not None and L > cfg.candidate_source_layer_id \
-            else visible
+            else lay.visible[r]
         state["sel"] = top_rows(s, allowed, cfg.index_topk, mode.exact_topk)
-    else:
-        state["sel"] = visible
-    state["score"], state["mass"] = score, 0.0
 
 
-def index_every(mode):
-    """Distance of positions that need the indexer's scores: all for a selection, few for the loss."""
-    return 1 if mode.restrict or mode.collect else INDEX_EVERY
+def index_scores(q, w, keys):
+    """Scores [B, P, R] of queries q [B, P, Hi, Di] with head weights w [B, P, Hi]."""
+    d = jnp.einsum("bqd,bkd->bqk", q.reshape(q.shape[0], -1, q.shape[-1]), keys).reshape(w.shape + (-1,))
+    return (jax.nn.relu(d) * w[..., None]).sum(2)
 
 
-def index_kl(state, visible):
-    """KL(attention mass || softmax(score)) over visible rows, mean over positions that see at least two."""
-    mass, visible = state["mass"], visible[:, ::visible.shape[1] // state["score"].shape[1]]
+def index_kl(cfg, state, lay):
+    """KL(attention mass || softmax(score)) over visible rows, mean over the looked-at positions that see at least two."""
+    (q, w, keys), visible = state["index"], state["vis"][:, ::INDEX_EVERY]
+    q, w, mass = q[:, ::INDEX_EVERY], w[:, ::INDEX_EVERY], state["mass"]
+    if fast:
+        return fast.index_loss(q, w, keys, lay.start, mass)
     some = visible.sum(-1) > 1
-    target = jax.lax.stop_gradient(mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-9))
-    logp = jax.nn.log_softmax(jnp.where(visible, state["score"], NEG))
+    target = mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-9)
+    logp = jax.nn.log_softmax(jnp.where(visible, index_scores(q, w, keys), NEG))
     kl = (target * (jnp.log(jnp.maximum(target, 1e-9)) - jnp.where(visible, logp, 0.0))).sum(-1)
     return jnp.where(some, kl, 0.0).sum() / jnp.maximum(some.sum(), 1)
 
@@ -421,8 +419,8 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
     if L in cfg.kv_source_layer_ids:
         compress(cfg, p, pre, L, x, lay, state, mode)
     if L in cfg.index_source_layer_ids and (mode.restrict or mode.index_loss or mode.collect):
-        if mode.index_loss and "score" in state:
-            state["kl"].append(index_kl(state, state["vis"]))
+        if mode.index_loss and "index" in state:
+            state["kl"].append(index_kl(cfg, state, lay))
         indexer(cfg, p, pre, L, x, qr, lay, state, mode)
         state["vis"] = lay.visible[r]
 
@@ -430,7 +428,7 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
     ck = state["ck"][cfg.source(cfg.kv_source_layer_ids, L)] if r else None
     if fast:
         chosen = state["sel"] if r and mode.restrict else jnp.zeros((B, T, 0), bool)
-        every = index_every(mode) if r and mode.index_loss else 0
+        every = INDEX_EVERY if r and mode.index_loss else 0
         o, mass = fast.attend(cfg.W, every, q, kv, jnp.zeros((B, 0, cfg.Dh)) if ck is None else ck, sink, lay.start, chosen)
     else:
         o, mass = plain_attend(cfg, q, kv, ck, sink, lay, (state["sel"] if mode.restrict else lay.visible[r]) if r else None,
@@ -475,7 +473,7 @@ def plain_attend(cfg, q, kv, ck, sink, lay, sel, mode):
     o = jnp.einsum("bnqk,bnkd->bnqd", pw.reshape(B, lay.nb, lay.bq * cfg.H, -1), kw).reshape(B, T, cfg.H, cfg.Dh)
     if ck is not None:
         o = o + jnp.einsum("bqk,bkd->bqd", pc.reshape(B, T * cfg.H, -1), ck).reshape(o.shape)
-        mass = (pc / den[..., None]).sum(2)[:, ::index_every(mode)] if mode.index_loss else None
+        mass = (pc / den[..., None]).sum(2)[:, ::INDEX_EVERY] if mode.index_loss else None
     return o / den[..., None], mass
 
 
@@ -607,7 +605,7 @@ def backbone(cfg, p, ids, seg, rows, mode, remat=False):
         if mode.collect and L in cfg.index_source_layer_ids:
             out["sel"].append(state["sel"])
     if mode.index_loss:
-        state["kl"].append(index_kl(state, state["vis"]))
+        state["kl"].append(index_kl(cfg, state, lay))
     x = rms_norm(fold(h, fw, mode), p["norm.weight"], mode)
     out |= {"ck": state["ck"], "ik": state["ik"], "kl": state["kl"], "cand": state.get("cand")}
     return x, jnp.concatenate(out["main"], -1), out

@@ -31,7 +31,7 @@ M.fast = fast
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
     "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
-    "mixed": dict(T=1024, B=2, quant=True, index=0.3, warm=20, decay=0.0, rate=1.0, copy_share=0.05),
+    "mixed": dict(T=2048, B=1, quant=True, dspark=True, joint=True, index=0.3, warm=20, decay=0.0, rate=1.0, copy_share=0.05),
     "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
@@ -40,7 +40,7 @@ PHASES = {
     "final": dict(T=512, B=8, quant=True, acts=True, warm=5, decay=1.0, rate=0.1),
     "dspark": dict(T=512, B=8, quant=True, dspark=True, warm=20, decay=0.4, rate=1.0),
 }
-ANCHOR_EVERY = 8
+ANCHOR_EVERY = 16
 MEAN_EVERY = 10   # steps; the mean of the weights moves a tenth of the way: it forgets in about 100 steps
 
 
