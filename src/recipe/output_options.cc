@@ -1,4 +1,6 @@
 // What the parser of an answer needs to know of its request.
+#include <algorithm>
+
 #include "recipe/recipe.h"
 
 namespace deepinfer {
@@ -23,7 +25,11 @@ OutputOptions output_options(const Conversation& conversation, const RenderedPro
   OutputOptions options;
   options.start = prompt.output_stage;
   const bool continues = !conversation.messages.empty() && conversation.messages.back().is_prefix;
-  options.parse_tool_calls = conversation.tools_active() && !continues;
+  const bool has_tools = std::any_of(
+      conversation.tools.begin(), conversation.tools.end(), [version](const ToolDefinition& tool) {
+        return version != PromptVersion::kV4 || tool.kind != ToolKind::kToolSearch;
+      });
+  options.parse_tool_calls = conversation.tools_active() && has_tools && !continues;
   const auto format = conversation.response_format.kind;
   options.json_output =
       format == ResponseFormat::Kind::kJsonObject || format == ResponseFormat::Kind::kJsonSchema;

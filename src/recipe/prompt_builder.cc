@@ -47,7 +47,7 @@ void append_image_part(Message& message, std::string source, Image::Detail detai
   message.images.push_back({message.content.size(), std::move(source), detail});
 }
 
-void order_results(std::vector<Turn>& turns) {
+void order_results(std::vector<Turn>& turns, ResultOrder order) {
   const std::vector<ToolCall>* calls = nullptr;  // of the last assistant message that had any
   for (size_t begin = 0; begin < turns.size();) {
     if (!turns[begin].message->tool_calls.empty()) calls = &turns[begin].message->tool_calls;
@@ -65,8 +65,10 @@ void order_results(std::vector<Turn>& turns) {
       };
       std::vector<Turn> results;
       for (const size_t place : places) results.push_back(turns[place]);
-      std::stable_sort(results.begin(), results.end(),
-                       [&](const Turn& a, const Turn& b) { return rank(a) < rank(b); });
+      std::stable_sort(results.begin(), results.end(), [&](const Turn& a, const Turn& b) {
+        return order == ResultOrder::kById ? a.message->tool_call_id < b.message->tool_call_id
+                                           : rank(a) < rank(b);
+      });
       for (size_t i = 0; i < places.size(); ++i) turns[places[i]] = results[i];
     }
     begin = std::max(end, begin + 1);

