@@ -138,6 +138,8 @@ class Model {
   Sequence& state(int64_t i);
   // Empties a state to go on at `position`; `ids_before`: the tokens before it, at least the last three if there are.
   void start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut);
+  // A state outside of the pool, for swapping.
+  Result<Sequence> make_detached_state() const;
   void copy_block(BlockId from, BlockId to);
   // Raw bytes, for swapping: block_bytes of a block; a state is swapped by copy_state_from (kv_arena.h).
   std::span<std::byte> block_bytes(BlockId block);
