@@ -4,7 +4,6 @@
 // so cost follows the documents and not the row length. Scores are kept for one block only; the gradient makes them anew.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "vector.h"
@@ -19,6 +18,7 @@ using R = ffi::ResultBuffer<ffi::F32>;
 namespace {
 
 constexpr int D = 64, H = 4, Q = 8, ROWS = Q * H, K = 16;   // head size, heads, positions and rows a block, keys a tile
+typedef int8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
 constexpr float kScale = 0.125f, kNone = -1e30f;
 using Rows = float[ROWS][D];
 struct Tile {   // a value for each row and key
@@ -98,7 +98,8 @@ struct Keys {
         const VI key = static_cast<int32_t>(tile * K) + VI{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
         seen[i] = (key >= static_cast<int32_t>(first(at + i, start[at + i]))) & (key <= static_cast<int32_t>(last(at + i)));
         if (selected)
-          for (int j = 0; j < K; ++j) seen[i][j] &= -static_cast<int32_t>(selected[(at + i) * count + tile * K + j]);
+          seen[i] &= -__builtin_convertvector(
+              *reinterpret_cast<const Bytes*>(selected + (at + i) * count + tile * K), VI);
         for (int j = 0; j < K; ++j) any |= seen[i][j] != 0;
       }
       if (any) use(tile, seen);
@@ -223,30 +224,8 @@ ffi::Error AttendGrad(F q, F w, F c, F sink, I start, P select, F out, F lse, F 
   return ffi::Error::Success();
 }
 
-// score [rows.., C], seen [rows.., C] -> the k best of the seen entries of every row (more where the last ones are equal)
-ffi::Error Best(F score, P seen, ffi::ResultBuffer<ffi::PRED> out, int64_t k) {
-  const long C = score.dimensions().back(), n = score.element_count() / C;
-  std::vector<float> values;
-  for (long row = 0; row < n; ++row) {
-    const float* s = score.typed_data() + row * C;
-    const bool* v = seen.typed_data() + row * C;
-    bool* o = out->typed_data() + row * C;
-    values.clear();
-    for (long i = 0; i < C; ++i)
-      if (v[i]) values.push_back(s[i]);
-    float least = 2 * kNone;
-    if (static_cast<long>(values.size()) > k) {
-      std::nth_element(values.begin(), values.begin() + k - 1, values.end(), std::greater<>());
-      least = values[k - 1];
-    }
-    for (long i = 0; i < C; ++i) o[i] = v[i] & (s[i] >= least);
-  }
-  return ffi::Error::Success();
-}
-
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(Best_, Best, ffi::Ffi::Bind().Arg<F>().Arg<P>().Ret<ffi::Buffer<ffi::PRED>>().Attr<int64_t>("k"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Attend_, Attend, ffi::Ffi::Bind().Arg<F>().Arg<F>().Arg<F>().Arg<F>().Arg<I>().Arg<P>()
                               .Ret<F>().Ret<F>().Ret<F>().Attr<int64_t>("window"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(AttendGrad_, AttendGrad, ffi::Ffi::Bind().Arg<F>().Arg<F>().Arg<F>().Arg<F>().Arg<I>()

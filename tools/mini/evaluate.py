@@ -2,8 +2,9 @@
 
 The prompts come from the training generator with seeds that training never uses. An item is right when the answer
 contains the wanted text, or when the calls equal the wanted calls. `jax` is teacher-forced: every wanted token has to be
-the likeliest one after the wanted tokens before it, which is what greedy decoding needs to give the same text. `checkpoint` is the same with the trainer's kernels, many items a
-batch, quantized weights and caches but fp32 activations: a quick look during training.
+the likeliest one after the wanted tokens before it, which is what greedy decoding needs to give the same text.
+`checkpoint` is the same with the trainer's kernels, many items a batch, quantized weights and caches but fp32
+activations: a quick look during training.
 """
 import argparse
 import json
@@ -137,7 +138,8 @@ class Checkpoint:
         params = jax.jit(M.quantized)(state["mean" if a.mean else "params"])
 
         def best(params, ids, seg, rows):
-            return M.logits(params, M.backbone(self.cfg, params, ids, seg, rows, M.Mode(caches=True, restrict=True))[0]).argmax(-1)
+            mode = M.Mode(caches=True, restrict=True)
+            return M.logits(params, M.backbone(self.cfg, params, ids, seg, rows, mode)[0]).argmax(-1)
         best = jax.jit(best)
         self.best = lambda ids, seg, start: np.asarray(best(params, ids, seg, self.hashes.rows(ids, start))).reshape(ids.shape)
 

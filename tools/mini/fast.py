@@ -24,8 +24,8 @@ def _library():
 
 
 _lib = _library()
-for _n in ("Unfold", "UnfoldGrad", "Fold", "FoldGrad", "Sinkhorn", "SinkhornGrad", "Rms", "RmsGrad", "Attend", "AttendGrad", "Best", "IndexLoss",
-           "Experts", "ExpertsGrad"):
+for _n in ("Unfold", "UnfoldGrad", "Fold", "FoldGrad", "Sinkhorn", "SinkhornGrad", "Rms", "RmsGrad", "Attend", "AttendGrad",
+           "Select", "IndexLoss", "Experts", "ExpertsGrad"):
     jax.ffi.register_ffi_target("mini_" + _n, jax.ffi.pycapsule(getattr(_lib, _n + "_")), platform="cpu")
 
 
@@ -84,7 +84,8 @@ rms_norm.defvjp(_rms_fwd, lambda a, g: _call("RmsGrad", _like(a[0], a[1]), *a, g
 def _attend(window, mass, q, w, c, sink, start, select):
     B, T, H, _ = q.shape
     f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
-    return jax.ffi.ffi_call("mini_Attend", (f32(*q.shape), f32(B, T, H), f32(B, T // max(mass, 1), c.shape[1] if mass else 0)))(
+    shares = f32(B, T // mass, c.shape[1]) if mass else f32(B, T, 0)
+    return jax.ffi.ffi_call("mini_Attend", (f32(*q.shape), f32(B, T, H), shares))(
         q, w, c, sink, start, select, window=np.int64(window))
 
 
@@ -114,21 +115,26 @@ def _attend_bwd(window, mass, saved, g):
 attend.defvjp(_attend_fwd, _attend_bwd)
 
 
-def best(score, seen, k):
-    """Mask of the k best of the seen entries along the last axis."""
-    return jax.ffi.ffi_call("mini_Best", jax.ShapeDtypeStruct(score.shape, jnp.bool_))(score, seen, k=np.int64(k))
+def select(q, w, keys, start, allowed, k, blocks, size):
+    """The k best rows [B, T, C] for queries q [B, T, 4, 32] with weights w [B, T, 4] among keys [B, C, 32] of the own document
+    (which starts at start [B, T]) that are in allowed [B, T, C], or empty: all; and, with `blocks`, the rows in the best so
+    many blocks of `size` rows."""
+    mask = lambda c: jax.ShapeDtypeStruct((*w.shape[:2], c), jnp.bool_)
+    return jax.ffi.ffi_call("mini_Select", (mask(keys.shape[1]), mask(keys.shape[1] if blocks else 0)))(
+        q, w, keys, start, allowed, k=np.int64(k), blocks=np.int64(blocks), size=np.int64(size))
 
 
-def _index_loss(q, w, keys, start, shares):
+def _index_loss(q, w, keys, start, shares, focus):
     return jax.ffi.ffi_call("mini_IndexLoss", (jax.ShapeDtypeStruct((), jnp.float32), *_like(q, w, keys)))(
-        q, w, keys, start, shares)
+        q, w, keys, start, shares, focus)
 
 
 @jax.custom_vjp
-def index_loss(q, w, keys, start, shares):
+def index_loss(q, w, keys, start, shares, focus):
     """Mean KL(shares || softmax(score)) of queries q [B, P, 4, 32] with weights w [B, P, 4] at every T / P-th position over
-    the keys [B, C, 32] of the own document, which starts at start [B, T]; shares [B, P, C]."""
-    return _index_loss(q, w, keys, start, shares)[0]
+    the keys [B, C, 32] of the own document, which starts at start [B, T]; shares [B, P, C]; focus [B, P] weighs
+    the positions."""
+    return _index_loss(q, w, keys, start, shares, focus)[0]
 
 
 def _index_loss_fwd(*args):
@@ -136,7 +142,7 @@ def _index_loss_fwd(*args):
     return loss, grads
 
 
-index_loss.defvjp(_index_loss_fwd, lambda grads, g: (*(g * d for d in grads), None, None))
+index_loss.defvjp(_index_loss_fwd, lambda grads, g: (*(g * d for d in grads), None, None, None))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -1,7 +1,8 @@
-// The indexer's loss with its gradient: KL of the attention's shares against the softmax of the scores, over the rows of the
+// The indexer: its selection; its loss with gradient, the KL of the attention's shares against the softmax of the scores, over the rows of the
 // query's own document. The score of a row is sum over heads of w relu(q . key).
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "vector.h"
@@ -10,6 +11,7 @@
 namespace ffi = xla::ffi;
 using F = ffi::Buffer<ffi::F32>;
 using I = ffi::Buffer<ffi::S32>;
+using Mask = ffi::Buffer<ffi::PRED>;
 using R = ffi::ResultBuffer<ffi::F32>;
 
 namespace {
@@ -22,8 +24,8 @@ struct Tile {
 };
 
 // q [B,P,H,D], w [B,P,H], keys [B,C,D], start of the document [B,T], shares [B,P,C]; the P queries stand at every T/P-th
-// position -> mean KL over positions that see at least two rows, and its gradients of q, w, keys.
-ffi::Error IndexLoss(F q, F w, F keys, I start, F shares, R loss, R dq, R dw, R dkeys) {
+// position; their weights focus [B,P] -> mean KL over positions that see at least two rows, and its gradients of q, w, keys.
+ffi::Error IndexLoss(F q, F w, F keys, I start, F shares, F focus, R loss, R dq, R dw, R dkeys) {
   const long B = q.dimensions()[0], P = q.dimensions()[1], C = keys.dimensions()[1], T = start.dimensions()[1],
              every = T / P, ratio = T / C;
   for (R* r : {&dq, &dw, &dkeys}) std::fill_n((*r)->typed_data(), (*r)->element_count(), 0.0f);
@@ -31,10 +33,10 @@ ffi::Error IndexLoss(F q, F w, F keys, I start, F shares, R loss, R dq, R dw, R 
     const long t = p * every;
     return std::pair{start.typed_data()[b * T + t] / ratio, (t + 1) / ratio};   // first row, end
   };
-  long count = 0;
+  float weights = 1e-9f;
   for (long b = 0; b < B; ++b)
-    for (long p = 0; p < P; ++p) count += range(b, p).second - range(b, p).first > 1;
-  const float share_of_one = 1.0f / static_cast<float>(std::max(count, 1L));
+    for (long p = 0; p < P; ++p)
+      if (range(b, p).second - range(b, p).first > 1) weights += focus.typed_data()[b * P + p];
   double total = 0;
   std::vector<V> turned(C / K * D);
   std::vector<Tile> tiles(C / K + 1);
@@ -45,6 +47,7 @@ ffi::Error IndexLoss(F q, F w, F keys, I start, F shares, R loss, R dq, R dw, R 
     for (long p = 0; p < P; ++p) {
       const auto [first, end] = range(b, p);
       if (end - first < 2) continue;
+      const float share_of_one = focus.typed_data()[b * P + p] / weights;
       const float *x = q.typed_data() + (b * P + p) * H * D, *weight = w.typed_data() + (b * P + p) * H,
                   *share = shares.typed_data() + (b * P + p) * C;
       const long from = first / K, to = (end + K - 1) / K;
@@ -99,14 +102,78 @@ ffi::Error IndexLoss(F q, F w, F keys, I start, F shares, R loss, R dq, R dw, R 
         for (int j = 0; j < K; ++j) s += gw[h][j];
         dw->typed_data()[(b * P + p) * H + h] = s;
       }
-      for (int j = 0; j < K; ++j) total += kl[j];
+      for (int j = 0; j < K; ++j) total += kl[j] * share_of_one;
     }
   }
-  loss->typed_data()[0] = static_cast<float>(total * share_of_one);
+  loss->typed_data()[0] = static_cast<float>(total);
+  return ffi::Error::Success();
+}
+
+// Marks the k best of n values; `at` names them in `marks`.
+void mark_best(const std::vector<float>& values, const std::vector<long>& at, long k, bool* marks) {
+  float least = 2 * kNone;
+  if (static_cast<long>(values.size()) > k) {
+    std::vector<float> order = values;
+    std::nth_element(order.begin(), order.begin() + k - 1, order.end(), std::greater<>());
+    least = order[k - 1];
+  }
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i] >= least) marks[at[i]] = true;
+}
+
+// q [B,T,H,D], w [B,T,H], keys [B,C,D], start [B,T], allowed rows [B,T,C] or empty -> the k best allowed rows of the own
+// document [B,T,C] and, with `blocks`, its rows in the best so many blocks of `size` rows, the newest one's block included.
+ffi::Error Select(F q, F w, F keys, I start, Mask allowed, ffi::Result<Mask> best, ffi::Result<Mask> near,
+                  int64_t k, int64_t blocks, int64_t size) {
+  const long B = q.dimensions()[0], T = q.dimensions()[1], C = keys.dimensions()[1], ratio = T / C;
+  std::fill_n(best->typed_data(), B * T * C, false);
+  std::fill_n(near->typed_data(), near->element_count(), false);
+  std::vector<V> turned(C / K * D);
+  std::vector<float> scores(C), values;
+  std::vector<long> at;
+  for (long b = 0; b < B; ++b) {
+    const float* key = keys.typed_data() + b * C * D;
+    for (long j = 0; j < C; ++j)
+      for (int d = 0; d < D; ++d) turned[j / K * D + d][j % K] = key[j * D + d];
+    for (long t = 0; t < T; ++t) {
+      const long first = start.typed_data()[b * T + t] / ratio, end = (t + 1) / ratio, row = (b * T + t) * C;
+      if (first >= end) continue;
+      const bool* may = allowed.element_count() ? allowed.typed_data() + row : nullptr;
+      if (end - first <= k && !may && !near->element_count()) {
+        std::fill(best->typed_data() + row + first, best->typed_data() + row + end, true);
+        continue;
+      }
+      const float *x = q.typed_data() + (b * T + t) * H * D, *weight = w.typed_data() + (b * T + t) * H;
+      for (long tile = first / K; tile * K < end; ++tile) {
+        V dot[H] = {}, score = {};
+        for (int d = 0; d < D; ++d)
+          for (int h = 0; h < H; ++h) dot[h] += x[h * D + d] * turned[tile * D + d];
+        for (int h = 0; h < H; ++h) score += weight[h] * (dot[h] > 0.0f ? dot[h] : V{});
+        store(&scores[tile * K], score);
+      }
+      values.clear(), at.clear();
+      for (long j = first; j < end; ++j)
+        if (!may || may[j]) values.push_back(scores[j]), at.push_back(j);
+      mark_best(values, at, k, best->typed_data() + row);
+      if (!near->element_count()) continue;
+      values.clear(), at.clear();
+      for (long block = first / size; block * size < end; ++block) {
+        const long a = std::max(first, block * size), z = std::min(end, (block + 1) * size);
+        values.push_back(z == end ? -kNone : *std::max_element(&scores[a], &scores[0] + z));
+        at.push_back(block);
+      }
+      std::vector<char> kept(C / size + 1);
+      mark_best(values, at, blocks, reinterpret_cast<bool*>(kept.data()));
+      for (long j = first; j < end; ++j) near->typed_data()[row + j] = kept[j / size];
+    }
+  }
   return ffi::Error::Success();
 }
 
 }  // namespace
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Select_, Select, ffi::Ffi::Bind().Arg<F>().Arg<F>().Arg<F>().Arg<I>().Arg<Mask>()
+                              .Ret<Mask>().Ret<Mask>().Attr<int64_t>("k")
+                              .Attr<int64_t>("blocks").Attr<int64_t>("size"));
 XLA_FFI_DEFINE_HANDLER_SYMBOL(IndexLoss_, IndexLoss, ffi::Ffi::Bind().Arg<F>().Arg<F>().Arg<F>().Arg<I>().Arg<F>()
-                              .Ret<F>().Ret<F>().Ret<F>().Ret<F>());
+                              .Arg<F>().Ret<F>().Ret<F>().Ret<F>().Ret<F>());

@@ -339,8 +339,6 @@ def top_rows(score, visible, k, exact):
     R = score.shape[-1]
     if R <= k:
         return visible
-    if fast:
-        return fast.best(score, visible, k)
     s = jnp.where(visible, score, NEG)
     if exact:   # ties to the smaller row, as lax.top_k does
         idx = jax.lax.top_k(s, k)[1]
@@ -378,13 +376,21 @@ def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
         q = Q.q4i(q)
     w = linear(p[pre + "attn.indexer.weights_proj.weight"], sg(x), mode, act=False) * (cfg.Di * cfg.Hi) ** -0.5
     state["index"], state["mass"], state["sel"] = (q, w.reshape(B, T, cfg.Hi), keys), 0.0, lay.visible[r]
-    if mode.restrict:
-        s = sg(index_scores(*state["index"]))
-        if L == cfg.candidate_source_layer_id:
-            state["cand"] = candidates(cfg, s, lay.visible[r])
-        allowed = state["cand"] if cfg.candidate_source_layer_id is not None and L > cfg.candidate_source_layer_id \
-            else lay.visible[r]
-        state["sel"] = top_rows(s, allowed, cfg.index_topk, mode.exact_topk)
+    if not mode.restrict:
+        return
+    source = cfg.candidate_source_layer_id
+    later = source is not None and L > source
+    if fast:
+        state["sel"], near = fast.select(*(sg(v) for v in state["index"]), lay.start,
+                                         state["cand"] if later else jnp.zeros((B, T, 0), bool), cfg.index_topk,
+                                         cfg.candidate_topk_blocks if L == source else 0, cfg.candidate_block_size)
+        if L == source:
+            state["cand"] = near
+        return
+    s = sg(index_scores(*state["index"]))
+    if L == source:
+        state["cand"] = candidates(cfg, s, lay.visible[r])
+    state["sel"] = top_rows(s, state["cand"] if later else lay.visible[r], cfg.index_topk, mode.exact_topk)
 
 
 def index_scores(q, w, keys):
@@ -394,16 +400,17 @@ def index_scores(q, w, keys):
 
 
 def index_kl(cfg, state, lay):
-    """KL(attention mass || softmax(score)) over visible rows, mean over the looked-at positions that see at least two."""
+    """KL(attention mass || softmax(score)) over visible rows, weighted mean over the looked-at positions that see two or
+    more."""
     (q, w, keys), visible = state["index"], state["vis"][:, ::INDEX_EVERY]
     q, w, mass = q[:, ::INDEX_EVERY], w[:, ::INDEX_EVERY], state["mass"]
     if fast:
-        return fast.index_loss(q, w, keys, lay.start, mass)
-    some = visible.sum(-1) > 1
+        return fast.index_loss(q, w, keys, lay.start, mass, lay.focus[:, ::INDEX_EVERY])
+    some = jnp.where(visible.sum(-1) > 1, lay.focus[:, ::INDEX_EVERY], 0.0)
     target = mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-9)
     logp = jax.nn.log_softmax(jnp.where(visible, index_scores(q, w, keys), NEG))
     kl = (target * (jnp.log(jnp.maximum(target, 1e-9)) - jnp.where(visible, logp, 0.0))).sum(-1)
-    return jnp.where(some, kl, 0.0).sum() / jnp.maximum(some.sum(), 1)
+    return (kl * some).sum() / some.sum()
 
 
 def attention(cfg, p, pre, L, x, lay, state, mode, out):
@@ -444,7 +451,7 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
 
 
 def plain_attend(cfg, q, kv, ck, sink, lay, sel, mode):
-    """Outputs [B, T, H, Dh] of window rows `kv` and compressed rows `ck` (or None); the rows' shares if the mode wants them."""
+    """Outputs [B, T, H, Dh] of window rows `kv` and compressed rows `ck` (or None); the rows' shares if the mode wants."""
     B, T = lay.B, lay.T
     scale, mass = cfg.Dh ** -0.5, None
     kw = lay.blocks(kv)
@@ -569,13 +576,14 @@ def streams(cfg, x):
     return h, jnp.zeros((cfg.S, x.shape[0])).at[0].set(1.0)
 
 
-def backbone(cfg, p, ids, seg, rows, mode, remat=False):
+def backbone(cfg, p, ids, seg, rows, mode, remat=False, focus=None):
     """Final normed states [N, D], main_hidden [N, 3 D], and a dict with losses / intermediates.
 
-    ids, seg: [B, T]; rows: [n_engram_layers, B, T, columns].
+    ids, seg: [B, T]; rows: [n_engram_layers, B, T, columns]; focus: [B, T] weights of the positions in the indexer's loss.
     """
     B, T = ids.shape
     lay = Layout(cfg, seg)
+    lay.focus = jnp.ones((B, T)) if focus is None else focus
     out = {k: [] for k in ("win", "attn_in", "attn_out", "ffn_in", "ffn_out", "h_out", "pre_out", "route", "engram",
                            "sel", "main", "chosen")}
     state = {"ck": {}, "ik": {}, "kl": []}

@@ -58,11 +58,20 @@ class Kernels(unittest.TestCase):
                     return (o * g).sum(), (o, mass)
                 self.check(plain, kernel, q, kv, ck, sink)
 
-    def test_best_rows(self):
-        score, seen = values(3, 40, 300), np.random.default_rng(2).random((3, 40, 300)) < 0.5
-        seen[0, 0], seen[0, 1, 70:] = False, False
-        np.testing.assert_array_equal(np.asarray(self.fast.best(score, seen, 100)),
-                                      np.asarray(M.top_rows(score, seen, 100, True)))
+    def test_selection(self):
+        seg = np.zeros((1, 1024), np.int32)
+        seg[0, 700:] = 1
+        lay = M.Layout(self.cfg, seg)
+        q, w, keys = values(1, 1024, 4, 32), np.abs(values(1, 1024, 4)), values(1, 1024, 32)
+        scores = M.index_scores(q, w, keys)
+        near = np.asarray(M.candidates(self.cfg, scores, lay.visible[1]))
+        for allowed, blocks in ((np.zeros((1, 1024, 0), bool), self.cfg.candidate_topk_blocks), (near, 0)):
+            want = M.top_rows(scores, near if allowed.size else lay.visible[1], 256, True)
+            best, blocks_of = self.fast.select(q, w, keys, lay.start, allowed, 256, blocks, 8)
+            least = np.where(want, scores, np.inf).min(-1, keepdims=True)   # equal ones are all taken; rounding may swap two
+            self.assertLess(((np.asarray(best) != want) & (np.abs(scores - least) > 1e-5)).sum(), 8)
+            if blocks:
+                self.assertLess((np.asarray(blocks_of) != near).sum(), 64)
 
     def test_index_loss(self):
         seg = np.zeros((2, 256), np.int32)
@@ -71,6 +80,7 @@ class Kernels(unittest.TestCase):
         for ratio in (1, 2):
             mass = np.random.default_rng(3).random((2, 256, 256 // ratio)).astype(np.float32) * lay.visible[ratio]
             state = {"vis": lay.visible[ratio], "mass": mass[:, ::M.INDEX_EVERY]}
+            lay.focus = np.random.default_rng(4).random((2, 256)).astype(np.float32)
 
             def run(fast, q, w, keys):
                 M.fast = fast

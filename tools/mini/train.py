@@ -26,12 +26,13 @@ import optim
 M.fast = fast
 
 # T, B: row length and rows per batch; quant: weights and caches as exported; acts: also Q8 activations and bf16;
-# restrict: true top-k; dspark: only the draft stages, with joint: backbone and drafts; warm, decay: steps of linear
-# growth at the start / share of linear decay at the end.
+# restrict: true top-k, turns: in every second step; dspark: only the draft stages, with joint: backbone and drafts;
+# index: weight of the indexer's loss; warm, decay: steps of linear growth at the start / share of linear decay at the end.
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
     "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
-    "mixed": dict(T=2048, B=1, quant=True, dspark=True, joint=True, index=0.3, warm=20, decay=0.0, rate=1.0, copy_share=0.05),
+    "mixed": dict(T=2048, B=1, quant=True, dspark=True, joint=True, index=0.3, turns=True, warm=20, decay=0.0, rate=1.0,
+                  copy_share=0.05),
     "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
     "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
@@ -77,9 +78,10 @@ def backbone_loss(cfg, phase, params, ids, seg, weight, rows):
     p = M.quantized(params) if phase.get("quant") else params
     mode = M.Mode(caches=phase.get("quant", False), acts=phase.get("acts", False),
                   restrict=phase.get("restrict", False), index_loss="index" in phase)
-    x, main, out = M.backbone(cfg, p, ids, seg, rows, mode, remat=phase.get("remat", False))
-    lg = M.logits(p, x).reshape(ids.shape + (-1,))
     w = weight[:, 1:] * (seg[:, 1:] == seg[:, :-1]) * (seg[:, 1:] >= 0)
+    focus = jnp.pad(0.2 + 2 * w * w, ((0, 0), (0, 1)))   # answers need the right rows, most of all in recall
+    x, main, out = M.backbone(cfg, p, ids, seg, rows, mode, remat=phase.get("remat", False), focus=focus)
+    lg = M.logits(p, x).reshape(ids.shape + (-1,))
     ce = cross_entropy(lg[:, :-1], ids[:, 1:])
     hard = w >= 1
     right = (lg[:, :-1].argmax(-1) == ids[:, 1:])
@@ -177,6 +179,7 @@ def main():
     ap.add_argument("--steps", type=int, default=4000)
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--rate", type=float, help="overrides the phase's learning-rate factor")
+    ap.add_argument("--decay", type=float, help="overrides the phase's share of decay")
     ap.add_argument("--T", type=int, help="overrides the row length")
     ap.add_argument("--B", type=int, help="overrides the rows per batch")
     ap.add_argument("--copy-share", type=float, help="overrides the phase's share of copying exercises")
@@ -185,7 +188,7 @@ def main():
     a = ap.parse_args()
     jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/deepinfer-mini/xla"))
     phase = dict(PHASES[a.phase])
-    for k in ("rate", "T", "B", "copy_share"):
+    for k in ("rate", "decay", "T", "B", "copy_share"):
         if getattr(a, k) is not None:
             phase[k] = getattr(a, k)
     os.makedirs(a.out, exist_ok=True)
@@ -204,7 +207,9 @@ def main():
     print(f"{sum(v.size for v in state['params'].values()) / 1e6:.2f} M parameters, phase {a.phase} {phase}", flush=True)
     params, opt, mean = jax.tree.map(jnp.array, (state["params"], state["opt"], state["mean"]))
     toward = jax.jit(lambda m, p: jax.tree.map(lambda a, b: a + 0.1 * (b - a), m, p), donate_argnums=0)
-    step_fn = make_step(cfg, phase)
+    step_fns = [make_step(cfg, phase)]
+    if phase.get("turns"):   # every second step selects rows and has no indexer loss
+        step_fns.append(make_step(cfg, {k: v for k, v in phase.items() if k != "index"} | {"restrict": True}))
     tokens, begun = int(state["tokens"]), int(state["step"])
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))   # save and end
@@ -222,17 +227,17 @@ def main():
         rate = schedule(phase, number, a.steps)
         if a.seconds:
             rate = min(rate, phase["rate"] * max(0.0, (a.seconds - used) / (a.seconds - compiled)) / phase["decay"])
-        params, opt, info = step_fn(params, opt, rate, ids, seg, weight, rows, *extra)
+        params, opt, info = step_fns[number % len(step_fns)](params, opt, rate, ids, seg, weight, rows, *extra)
         tokens += int((seg >= 0).sum())
         for k, v in info.items():
-            sums[k] = sums.get(k, 0.0) + float(v)
+            sums.setdefault(k, []).append(float(v))
         n += 1
         if number % MEAN_EVERY == 0:
             mean = toward(mean, params)
         compiled = compiled or time.time() - first
         if number == begun or (number + 1) % 20 == 0:
             dt = time.time() - t0
-            line = {k: round(v / n, 4) for k, v in sums.items()}
+            line = {k: round(sum(v) / len(v), 4) for k, v in sums.items()}
             print(f"{time.strftime('%H:%M:%S')} step {number + 1} rate {rate:.3f} Mtok {tokens / 1e6:.3f} "
                   f"tok/s {phase['T'] * phase['B'] * n / dt:.0f} {line}", flush=True)
             t0, sums, n = time.time(), {}, 0
