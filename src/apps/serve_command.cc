@@ -9,6 +9,7 @@
 #include <string>
 
 #include "apps/load_model.h"
+#include "apps/scripted_engine.h"
 #include "apps/stop_signals.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -23,18 +24,20 @@ constexpr std::chrono::seconds kStopTimeout{30};
 struct ServeOptions {
   std::string model_directory;
   std::string served_model_name;
-  std::string host = "127.0.0.1";
-  uint16_t port = 8000;
   int threads = 0;
   int64_t max_context_tokens = 8192;
+  std::string engine = "model";
+  GatewayOptions gateway;
 };
 
-constexpr char kExamples[] = R"(Serves POST /v1/chat/completions, GET /v1/models, GET /health and a page at /.
-The first Ctrl-C ends running answers cleanly, the second the program.
+constexpr char kExamples[] = R"(Serves Chat Completions, Responses, Messages and Completions, and a page at /;
+/openapi.json says all of it. The first Ctrl-C ends running answers cleanly, the second the program.
 
 Examples:
   deepinfer serve --model models/mini --served-model-name deepinfer-mini
   deepinfer serve --model /data/DeepSeek-V4.1-Flash --host 0.0.0.0 --port 80 --threads 32
+  deepinfer serve --model DIR --tls-certificate cert.pem --tls-key key.pem --api-key SECRET
+  deepinfer serve --model DIR --response-store responses.sqlite
   curl -N http://127.0.0.1:8000/v1/chat/completions -d '{"model": "deepinfer-mini", "stream": true,
     "messages": [{"role": "user", "content": "What is 34 + 57?"}]}')";
 
@@ -53,33 +56,60 @@ void raise_open_file_limit() {
 }
 
 std::string shown_address(const std::string& host, uint16_t port) {
-  return host.find(':') == std::string::npos ? fmt::format("http://{}:{}", host, port)
-                                             : fmt::format("http://[{}]:{}", host, port);
+  return host.find(':') == std::string::npos ? fmt::format("://{}:{}", host, port)
+                                             : fmt::format("://[{}]:{}", host, port);
 }
 
-Status serve(const ServeOptions& options, StopSignals& signals) {
-  ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
+// What answers, with all it stands on.
+struct ServedEngine {
+  Counters counters;
+  std::unique_ptr<Engine> engine;
+  std::unique_ptr<TokenSource> tokens;
+};
+
+Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, ServedEngine& served) {
+  constexpr std::string_view kScripted = "scripted:";
+  if (options.engine.starts_with(kScripted)) {
+    ASSIGN_OR_RETURN(served.tokens, open_scripted_engine(options.engine.substr(kScripted.size()), tokenizer));
+    return {};
+  }
+  if (options.engine != "model") {
+    return Error(Code::kInvalidArgument, "--engine: found '{}', expected model or scripted:FILE",
+                 options.engine);
+  }
   ModelOptions model_options;
   model_options.num_threads = options.threads;
   model_options.max_context_tokens = options.max_context_tokens;
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    load_model(options.model_directory, tokenizer, model_options));
-  Counters counters;
-  Engine engine(std::move(model), EngineOptions{}, counters);
-  const std::unique_ptr<TokenSource> tokens = make_token_source(engine);
+  served.engine = std::make_unique<Engine>(std::move(model), EngineOptions{}, served.counters);
+  served.tokens = make_token_source(*served.engine);
+  return {};
+}
 
-  GatewayOptions gateway_options;
-  gateway_options.http.host = options.host;
-  gateway_options.http.port = options.port;
+Status print_addresses(const GatewayOptions& options, uint16_t port) {
+  print_output("serving {}\n", options.served_model_name);
+  if (!options.http.host.empty()) {
+    const bool tls = !options.http.tls_certificate_path.empty();
+    print_output("listening on {}{}\n", tls ? "https" : "http", shown_address(options.http.host, port));
+  }
+  if (!options.http.unix_socket_path.empty()) print_output("listening on {}\n", options.http.unix_socket_path);
+  return flush_output();
+}
+
+Status serve(const ServeOptions& options, StopSignals& signals) {
+  ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
+  ServedEngine served;
+  RETURN_IF_ERROR(open_engine(options, tokenizer, served));
+
+  GatewayOptions gateway_options = options.gateway;
   gateway_options.served_model_name =
       options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
   signals.expect();  // before a client can know that we listen
   ASSIGN_OR_RETURN(const auto gateway,
-                   Gateway::start(gateway_options, {*tokens, tokenizer, system_clock(), system_seed}));
-  print_output("serving {}\nlistening on {}\n", gateway_options.served_model_name,
-               shown_address(options.host, gateway->port()));
-  RETURN_IF_ERROR(flush_output());
+                   Gateway::start(gateway_options, {*served.tokens, tokenizer, system_clock(), system_seed}));
+  RETURN_IF_ERROR(print_addresses(gateway_options, gateway->port()));
 
   signals.wait();
   log::info("stopping: ending running answers; Ctrl-C again ends the program at once");
@@ -97,6 +127,39 @@ int run_serve(const ServeOptions& options) {
   return status.ok() ? kExitOk : fail(status.error());
 }
 
+void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
+  options.http.port = 8000;
+  parser.add_option("--host", options.http.host, "address to listen on; empty for a Unix socket alone")
+      ->capture_default_str();
+  parser.add_option("--port", options.http.port, "port to listen on, 0 for any free one")
+      ->capture_default_str();
+  parser.add_option("--unix-socket", options.http.unix_socket_path, "listen on this socket file too");
+  parser.add_option("--tls-certificate", options.http.tls_certificate_path,
+                    "PEM file; the port then speaks TLS");
+  parser.add_option("--tls-key", options.http.tls_key_path, "PEM file with the certificate's key");
+  parser.add_option("--http-threads", options.http.num_threads, "threads that speak HTTP")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  parser.add_option("--api-key", options.api_key, "the key that clients must send; none by default")
+      ->envname("DEEPINFER_API_KEY");
+  parser.add_option("--allow-origin", options.allow_origin,
+                    "origin whose pages may ask, or *; by default only the page served here");
+  parser.add_option("--response-store", options.response_store_path,
+                    "SQLite file for stored responses; memory by default");
+  parser
+      .add_option_function<int64_t>(
+          "--response-ttl-hours",
+          [&options](int64_t hours) { options.response_time_to_live = std::chrono::hours(hours); },
+          "how long a response can be asked for again (720)")
+      ->check(CLI::Range(int64_t{1}, int64_t{24} * 3650));
+  parser
+      .add_option_function<int64_t>(
+          "--keep-alive-seconds",
+          [&options](int64_t seconds) { options.keep_alive_interval = std::chrono::seconds(seconds); },
+          "silence after which a stream says that it lives (10)")
+      ->check(CLI::Range(int64_t{1}, int64_t{3600}));
+}
+
 }  // namespace
 
 Command add_serve_command(CLI::App& program) {
@@ -106,8 +169,9 @@ Command add_serve_command(CLI::App& program) {
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   parser->add_option("--served-model-name", options->served_model_name,
                      "name that clients use; the directory's name by default");
-  parser->add_option("--host", options->host, "address to listen on")->capture_default_str();
-  parser->add_option("--port", options->port, "port to listen on, 0 for any free one")->capture_default_str();
+  add_gateway_options(*parser, options->gateway);
+  parser->add_option("--engine", options->engine, "model, or scripted:FILE in the test program")
+      ->capture_default_str();
   add_threads_option(*parser, options->threads);
   parser
       ->add_option("--max-context-tokens", options->max_context_tokens,

@@ -1,6 +1,8 @@
 // Routes that generate: a body becomes a job.
 #include "api/chat_request.h"
 #include "api/chat_response.h"
+#include "api/completions_request.h"
+#include "api/completions_response.h"
 #include "api/messages_request.h"
 #include "api/messages_response.h"
 #include "gateway/routes.h"
@@ -12,6 +14,16 @@ void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::stri
   if (!request.ok()) return core.refuse(exchange, request.error());
   auto writer = make_chat_writer(core.new_identity("chatcmpl-"), *request);
   core.run(exchange, {Protocol::kChat, std::move(*request), std::move(writer)});
+}
+
+void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
+  Result<CompletionsRequest> request = parse_completions_request(exchange->request().body, core.model());
+  if (!request.ok()) return core.refuse(exchange, request.error());
+  for (RawPrompt& prompt : request->raw_prompts) {
+    if (prompt.ids && request->echo) prompt.text = core.tokenizer().decode(*prompt.ids);
+  }
+  auto writer = make_completions_writer(core.new_identity("cmpl-"), *request);
+  core.run(exchange, {Protocol::kCompletions, std::move(*request), std::move(writer)});
 }
 
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {

@@ -6,15 +6,6 @@
 namespace deepinfer {
 namespace {
 
-OutputOptions output_options(const GenerationRequest& request, OutputStage stage) {
-  OutputOptions options;
-  options.start = stage;
-  options.parse_tool_calls = request.raw_prompts.empty() && request.conversation.tools_active();
-  options.single_tool_call = !request.parallel_tool_calls;
-  options.stop_sequences = request.stop_sequences;
-  return options;
-}
-
 EngineRequest engine_request(const AnswerService& service, const GenerationRequest& request,
                              PreparedPrompt prompt, int64_t max_tokens) {
   EngineRequest out;
@@ -84,9 +75,11 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
     if (!limit.ok()) return context_length_error(limit.error().message());
     limits.push_back(*limit);
     usage_.prompt_tokens += length;
+    OutputOptions output = prompt.output;
+    output.single_tool_call = !job_.request.parallel_tool_calls;
+    output.stop_sequences = job_.request.stop_sequences;
     for (int32_t i = 0; i < job_.request.n; ++i) {
-      answers_.push_back(std::make_unique<Answer>(*this, static_cast<int32_t>(answers_.size()),
-                                                  output_options(job_.request, prompt.stage)));
+      answers_.push_back(std::make_unique<Answer>(*this, static_cast<int32_t>(answers_.size()), output));
     }
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -105,6 +98,7 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
 }
 
 void AnswerSession::open_answer() {
+  if (job_.detached) return job_.writer->start(usage_, pending_);
   exchange_->on_closed([weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self) return;
@@ -183,9 +177,9 @@ void AnswerSession::pause() {
   for (const auto& answer : answers_) {
     if (!answer->over) service_.parts.tokens.pause(answer->engine_id);
   }
-  exchange_->on_drained([weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (!self || self->over_) return;
+  // Holds the session: the engine may have told its last event already.
+  exchange_->on_drained([self = shared_from_this()] {
+    if (self->over_) return;
     self->paused_ = false;
     for (const auto& answer : self->answers_) {
       if (!answer->over) self->service_.parts.tokens.resume(answer->engine_id);
@@ -280,6 +274,7 @@ void AnswerSession::fail(const ApiError& error) {
 
 // The last bytes; the status counts only where none has been sent.
 void AnswerSession::complete(int status) {
+  if (job_.detached) return;
   if (body_begun_) {
     send_pending();
     return exchange_->end();

@@ -31,10 +31,11 @@ struct AnswerJob {
   Protocol protocol = Protocol::kChat;
   GenerationRequest request;
   std::unique_ptr<AnswerWriter> writer;
+  bool detached = false;  // the exchange is answered by the route; the writer's bytes go nowhere
 };
 
 // Lives on the strand of its exchange, except for on_engine_event(). Kept alive by the engine until its last
-// event.
+// event, and after it by the exchange while a slow reader has not taken all.
 class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
  public:
   struct Started {

@@ -1,10 +1,26 @@
 #include "gateway/core.h"
 
+#include <openssl/evp.h>
+
 #include "api/messages_response.h"
+#include "base/log.h"
 
 namespace deepinfer {
+namespace {
 
-GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids)
+std::string sha256(const std::string& text) {
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
+  unsigned size = 0;
+  EVP_Digest(text.data(), text.size(), reinterpret_cast<unsigned char*>(digest.data()), &size, EVP_sha256(),
+             nullptr);
+  digest.resize(size);
+  return digest;
+}
+
+}  // namespace
+
+GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
+                         std::unique_ptr<ResponseStore> responses, std::string secret)
     : options_(std::move(options)),
       service_{.parts = std::move(parts),
                .served_model_name = options_.served_model_name,
@@ -13,7 +29,10 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
                .keep_alive_interval = options_.keep_alive_interval,
                .max_unsent_bytes = options_.max_unsent_bytes,
                .metrics = &metrics_},
-      started_at_(now_s()) {}
+      started_at_(now_s()),
+      responses_(std::move(responses)),
+      sealer_(std::move(secret)),
+      owner_(sha256(options_.api_key)) {}
 
 int64_t GatewayCore::now_s() const {
   const auto now = service_.parts.clock.wall_now().time_since_epoch();
@@ -48,7 +67,8 @@ AnswerIdentity GatewayCore::new_identity(std::string_view id_prefix) const {
   return identity;
 }
 
-std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, AnswerJob job) {
+std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, AnswerJob job,
+                                                const std::string& name) {
   if (stopping_) {
     refuse(exchange, Error(Code::kUnavailable, "The server is stopping."));
     return nullptr;
@@ -64,8 +84,36 @@ std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, Ans
     sweep_at_ = std::max<size_t>(64, 2 * sessions_.size());
   }
   sessions_.push_back(started.session);
+  if (!name.empty()) named_[name] = started.session;
   if (stopping_) started.session->interrupt();  // it came while stop() ran
   return started.session;
+}
+
+void GatewayCore::keep(const std::string& owner, const StoredResponse& response) {
+  const Status kept = responses_->put(owner, response);
+  if (!kept.ok()) log::warn("a response is not stored: {}", kept.error().message());
+}
+
+void GatewayCore::forget(const std::string& owner, const std::string& id) {
+  const Status erased = responses_->erase(owner, id);
+  if (!erased.ok()) log::warn("{}", erased.error().message());
+}
+
+void GatewayCore::forget_running(const std::string& name) {
+  const std::lock_guard lock(mu_);
+  named_.erase(name);
+}
+
+bool GatewayCore::interrupt(const std::string& name) {
+  std::shared_ptr<AnswerSession> session;
+  {
+    const std::lock_guard lock(mu_);
+    const auto found = named_.find(name);
+    if (found != named_.end()) session = found->second.lock();
+  }
+  if (!session) return false;
+  session->interrupt();
+  return true;
 }
 
 void GatewayCore::stop() {

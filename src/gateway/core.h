@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +13,8 @@
 #include "gateway/answer_session.h"
 #include "gateway/gateway.h"
 #include "gateway/metrics.h"
+#include "gateway/response_store.h"
+#include "gateway/sealed_text.h"
 
 namespace deepinfer {
 
@@ -20,7 +23,8 @@ using ExchangePtr = std::shared_ptr<HttpExchange>;
 // Thread-safe.
 class GatewayCore {
  public:
-  GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids);
+  GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
+              std::unique_ptr<ResponseStore> responses, std::string secret);
 
   const GatewayOptions& options() const { return options_; }
   const AnswerService& service() const { return service_; }
@@ -42,8 +46,22 @@ class GatewayCore {
   // An id of a prefix and 32 hexadecimal digits.
   std::string new_id(std::string_view prefix) const;
   AnswerIdentity new_identity(std::string_view id_prefix) const;
-  // Runs the request and answers it, or refuses it. The session, or null.
-  std::shared_ptr<AnswerSession> run(const ExchangePtr& exchange, AnswerJob job);
+  // Runs the request and answers it, or refuses it. The session, or null. One that has a name can be
+  // interrupted by it.
+  std::shared_ptr<AnswerSession> run(const ExchangePtr& exchange, AnswerJob job,
+                                     const std::string& name = {});
+
+  // ---- Responses ----
+  ResponseStore& responses() { return *responses_; }
+  const TextSealer& sealer() const { return sealer_; }
+  // Whose responses these are: all clients hold the same key. A digest of it.
+  const std::string& owner() const { return owner_; }
+  // Stores it; a failure is logged, the answer goes on.
+  void keep(const std::string& owner, const StoredResponse& response);
+  void forget(const std::string& owner, const std::string& id);
+  void forget_running(const std::string& name);
+  // Ends the answer of that name where it is. False: none runs.
+  bool interrupt(const std::string& name);
 
   // ---- Stopping ----
   bool stopping() const { return stopping_; }
@@ -57,7 +75,12 @@ class GatewayCore {
   const int64_t started_at_;
   std::atomic<bool> stopping_{
       false};  // set before stop() takes mu_, read under mu_ after a session is listed
+  const std::unique_ptr<ResponseStore> responses_;
+  const TextSealer sealer_;
+  const std::string owner_;
   std::mutex mu_;
+  std::map<std::string, std::weak_ptr<AnswerSession>>
+      named_;  // guarded by mu_; those that run and have a name
   std::vector<std::weak_ptr<AnswerSession>>
       sessions_;          // guarded by mu_; those that are gone are swept now and then
   size_t sweep_at_ = 64;  // guarded by mu_

@@ -9,8 +9,10 @@ namespace {
 
 class HttpGateway : public Gateway {
  public:
-  HttpGateway(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids)
-      : core_(std::move(options), std::move(parts), std::move(stop_ids)) {}
+  HttpGateway(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
+              std::unique_ptr<ResponseStore> responses, std::string secret)
+      : core_(std::move(options), std::move(parts), std::move(stop_ids), std::move(responses),
+              std::move(secret)) {}
   ~HttpGateway() override {
     core_.stop();
     server_.reset();
@@ -55,7 +57,14 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options, GatewayP
     if (const auto ids = encode(render(probe), parts.tokenizer); !ids.ok()) return ids.error();
   }
   ASSIGN_OR_RETURN(std::vector<TokenId> stop_ids, stop_token_ids(parts.tokenizer));
-  auto gateway = std::make_unique<HttpGateway>(std::move(options), std::move(parts), std::move(stop_ids));
+  ASSIGN_OR_RETURN(std::unique_ptr<ResponseStore> responses,
+                   ResponseStore::open({.path = options.response_store_path,
+                                        .time_to_live = options.response_time_to_live,
+                                        .max_bytes_per_owner = options.max_response_bytes_per_key},
+                                       parts.clock));
+  ASSIGN_OR_RETURN(std::string secret, responses->secret());
+  auto gateway = std::make_unique<HttpGateway>(std::move(options), std::move(parts), std::move(stop_ids),
+                                               std::move(responses), std::move(secret));
   RETURN_IF_ERROR(gateway->listen());
   return std::unique_ptr<Gateway>(std::move(gateway));
 }

@@ -1,96 +1,13 @@
-// The service over a real socket, with the tokenizer of the mini model and an engine whose tokens the test
-// says.
-#include "gateway/gateway.h"
-
+// Chat Completions and what every route has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "gateway/scripted_tokens.h"
-#include "json/json.h"
-#include "net/test_client.h"
+#include "gateway/gateway_test_support.h"
 
 namespace deepinfer {
 namespace {
-
-const Tokenizer& mini_tokenizer() {
-  static const Result<Tokenizer> tokenizer =
-      Tokenizer::load(DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json");
-  EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message();
-  return *tokenizer;
-}
-
-constexpr char kNoThinking[] = R"("thinking":{"type":"disabled"})";
-
-std::string chat_body(const std::string& more) {
-  return R"({"model":"mini","messages":[{"role":"user","content":"hi"}])" + (more.empty() ? "" : "," + more) +
-         "}";
-}
-
-std::string http_post(const std::string& path, const std::string& body) {
-  return "POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\n\r\n" + body;
-}
-
-std::string http_get(const std::string& path) {
-  return "GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n";
-}
-
-struct Answer {
-  int status = 0;
-  JsonValue body;
-
-  std::string text(const std::vector<std::string>& path) const {
-    JsonRef at(body);
-    for (const std::string& key : path) at = key == "0" ? at[size_t{0}] : at[key];
-    return at.present() ? at.string().ok() ? *at.string() : to_json(*at.value()) : "absent";
-  }
-};
-
-class GatewayTest : public testing::Test {
- protected:
-  GatewayTest() : tokens_(mini_tokenizer()) {}
-
-  void SetUp() override {
-    GatewayOptions options;
-    options.served_model_name = "mini";
-    options.system_fingerprint = "fp";
-    auto gateway =
-        Gateway::start(std::move(options), {tokens_, mini_tokenizer(), system_clock(), [] { return 7u; }});
-    ASSERT_TRUE(gateway.ok()) << gateway.error().message();
-    gateway_ = std::move(*gateway);
-    client_ = std::make_unique<TestClient>(gateway_->port());
-  }
-
-  // Reads one whole answer with a Content-Length.
-  static Answer read_answer(TestClient& client) {
-    const std::string head = client.read_until("\r\n\r\n");
-    Answer answer;
-    if (head.size() < 12) return answer;
-    answer.status = std::stoi(head.substr(9, 3));
-    const size_t length = head.find("Content-Length: ");
-    const std::string body = client.read_bytes(std::stoul(head.substr(length + 16)));
-    const Result<JsonValue> json = parse_json(body);
-    if (json.ok()) answer.body = *json;
-    return answer;
-  }
-  Answer get(const std::string& path) {
-    client_->send(http_get(path));
-    return read_answer(*client_);
-  }
-  Answer post(const std::string& body) {
-    client_->send(http_post("/v1/chat/completions", body));
-    return read_answer(*client_);
-  }
-  void begin_chat(const std::string& more) {
-    client_->send(http_post("/v1/chat/completions", chat_body(more)));
-  }
-
-  ScriptedTokens tokens_;
-  std::unique_ptr<Gateway> gateway_;
-  std::unique_ptr<TestClient> client_;
-};
 
 TEST_F(GatewayTest, AWholeAnswerHoldsReasoningContentAndUsage) {
   begin_chat(R"("temperature":0,"seed":5,"max_tokens":50)");

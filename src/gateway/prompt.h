@@ -10,7 +10,7 @@ namespace deepinfer {
 
 struct PreparedPrompt {
   std::vector<TokenId> ids;
-  OutputStage stage = OutputStage::kContent;
+  OutputOptions output;  // how its answers are read; without the request's stop sequences and limits
 };
 
 // One for the conversation, or one for each raw prompt. kInvalidArgument: an id that the tokenizer does not

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "api/models.h"
+#include "gateway/openapi.h"
 #include "json/json.h"
 
 namespace deepinfer {
@@ -46,6 +47,10 @@ void show_model(GatewayCore& core, const ExchangePtr& exchange, const std::strin
   core.respond_json(exchange, model_to_json(name, core.started_at()));
 }
 
+void show_openapi(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
+  core.respond_json(exchange, std::string(openapi_text()));
+}
+
 void show_balance(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   core.respond_json(exchange, balance_to_json());
 }
@@ -61,22 +66,6 @@ int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   const char lower = static_cast<char>(c | 0x20);
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
-// An escape that is none stays as it is.
-std::string percent_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
-    if (low < 0) {
-      out += text[i];
-      continue;
-    }
-    out += static_cast<char>(high << 4 | low);
-    i += 2;
-  }
-  return out;
 }
 
 // What the '*' of the pattern stands for, "" without one; nullopt when the path is another. Only a '*' at the
@@ -155,6 +144,28 @@ void answer_preflight(const ExchangePtr& exchange) {
 
 }  // namespace
 
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low < 0) {
+      out += text[i];
+      continue;
+    }
+    out += static_cast<char>(high << 4 | low);
+    i += 2;
+  }
+  return out;
+}
+
+std::string printable(std::string_view text) {
+  std::string out(text);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c >= 0x7f; }, '?');
+  return out;
+}
+
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
       {"GET", "/", show_page, true},
@@ -165,9 +176,19 @@ const std::vector<Route>& routes() {
       {"GET", "/models", list_models},
       {"GET", "/models/*", show_model},
       {"GET", "/user/balance", show_balance},
+      {"GET", "/openapi.json", show_openapi, true},
       {"POST", "/chat/completions", answer_chat},
+      {"POST", "/completions", answer_completions},
+      {"POST", "/responses", answer_responses},
+      {"GET", "/responses/*", show_response},
+      {"DELETE", "/responses/*", delete_response},
+      {"GET", "/responses/*/input_items", list_input_items},
+      {"POST", "/responses/*/cancel", cancel_response},
       {"POST", "/messages", answer_messages},
       {"POST", "/messages/count_tokens", count_message_tokens},
+      {"POST", "/tokenize", tokenize_text},
+      {"POST", "/detokenize", detokenize_ids},
+      {"POST", "/render", render_prompt},
   };
   return all;
 }

@@ -28,5 +28,20 @@ void show_page(GatewayCore& core, const ExchangePtr& exchange, const std::string
 void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void answer_responses(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void show_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
+void delete_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
+void list_input_items(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
+void cancel_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
+void tokenize_text(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+
+// ---- Text of a request's path and query ----
+// An escape that is none stays as it is.
+std::string percent_decoded(std::string_view text);
+// For a message: bytes that are no plain ASCII become question marks.
+std::string printable(std::string_view text);
 
 }  // namespace deepinfer

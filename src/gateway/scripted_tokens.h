@@ -12,7 +12,7 @@
 
 namespace deepinfer {
 
-// Thread-safe. Requests have the ids 1, 2, ... in order of arrival. A cancelled one finishes at once.
+// Thread-safe. Answers have the ids 1, 2, ... in order of arrival. A cancelled one finishes at once.
 class ScriptedTokens : public TokenSource {
  public:
   explicit ScriptedTokens(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
@@ -20,11 +20,17 @@ class ScriptedTokens : public TokenSource {
   Result<uint64_t> submit(EngineRequest request, EventSink sink) override {
     const std::lock_guard lock(mu_);
     if (refusal) return *refusal;
-    requests_[++last_id_] = std::move(request);
-    sinks_[last_id_] = std::move(sink);
+    const uint64_t first_id = last_id_ + 1;
+    for (int32_t i = 0; i < request.n; ++i) {
+      requests_[++last_id_] = request;
+      sinks_[last_id_] = sink;
+      answer_index_[last_id_] = i;
+    }
     changed_.notify_all();
-    return last_id_;
+    return first_id;
   }
+  void pause(uint64_t id) override { note(paused_, id); }
+  void resume(uint64_t id) override { note(resumed_, id); }
   void cancel(uint64_t id) override {
     {
       const std::lock_guard lock(mu_);
@@ -45,6 +51,14 @@ class ScriptedTokens : public TokenSource {
     std::unique_lock lock(mu_);
     changed_.wait(lock, [&] { return cancelled_.count(id) > 0; });
   }
+  void wait_for_pause(uint64_t id) {
+    std::unique_lock lock(mu_);
+    changed_.wait(lock, [&] { return paused_.count(id) > 0; });
+  }
+  void wait_for_resume(uint64_t id) {
+    std::unique_lock lock(mu_);
+    changed_.wait(lock, [&] { return resumed_.count(id) > 0; });
+  }
 
   // The tokens of `text`, control spellings included. As if the engine had drawn them.
   void emit(uint64_t id, std::string_view text) {
@@ -52,13 +66,21 @@ class ScriptedTokens : public TokenSource {
     if (!sink) return;
     for (const TokenId token : tokenizer_.encode(text)) {
       EngineEvent event;
+      event.answer_index = index_of(id);
       event.token_id = token;
+      if (is_scored(id)) {
+        TokenLogprobs logprobs;
+        logprobs.chosen = {token, -0.5f};
+        logprobs.top = {{token, -0.5f}};
+        event.logprobs = std::make_shared<const TokenLogprobs>(std::move(logprobs));
+      }
       sink(event);
     }
   }
   void finish(uint64_t id, FinishReason reason, std::optional<Error> error = {}) {
     EngineEvent event;
     event.kind = EngineEvent::Kind::kFinished;
+    event.answer_index = index_of(id);
     event.finish_reason = reason;
     event.error = std::move(error);
     if (const EventSink sink = take_sink(id)) sink(event);
@@ -68,6 +90,19 @@ class ScriptedTokens : public TokenSource {
   std::optional<Error> refusal;  // what submit answers
 
  private:
+  void note(std::set<uint64_t>& ids, uint64_t id) {
+    const std::lock_guard lock(mu_);
+    ids.insert(id);
+    changed_.notify_all();
+  }
+  int32_t index_of(uint64_t id) {
+    const std::lock_guard lock(mu_);
+    return answer_index_[id];
+  }
+  bool is_scored(uint64_t id) {
+    const std::lock_guard lock(mu_);
+    return requests_[id].top_logprobs.has_value();
+  }
   EventSink sink_of(uint64_t id) {
     const std::lock_guard lock(mu_);
     const auto found = sinks_.find(id);
@@ -84,7 +119,8 @@ class ScriptedTokens : public TokenSource {
   std::condition_variable changed_;
   std::map<uint64_t, EngineRequest> requests_;
   std::map<uint64_t, EventSink> sinks_;  // of requests that have not finished
-  std::set<uint64_t> cancelled_;
+  std::map<uint64_t, int32_t> answer_index_;
+  std::set<uint64_t> cancelled_, paused_, resumed_;
   uint64_t last_id_ = 0;
 };
 

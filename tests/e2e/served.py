@@ -93,5 +93,12 @@ def read_chunks(response):
     raise AssertionError("the stream ended without [DONE]")
 
 
+def read_chunks_of(response):
+    """The same for a connection that goes on: reads the rest of the answer too."""
+    chunks = list(read_chunks(response))
+    assert response.read() == b"\n"
+    return chunks
+
+
 def joined(chunks, key):
     return "".join(chunk["choices"][0]["delta"].get(key) or "" for chunk in chunks)

@@ -1,0 +1,25 @@
+// Text that a client keeps for us and can neither read nor change: AES-256-GCM. Private to the room.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace deepinfer {
+
+// Immutable; thread-safe.
+class TextSealer {
+ public:
+  // `key`: 32 bytes.
+  explicit TextSealer(std::string key) : key_(std::move(key)) {}
+
+  // Base64 of version, nonce, ciphertext and tag. Empty when the system gives no random bytes.
+  std::string seal(std::string_view text) const;
+  // nullopt for everything that seal() with this key did not make.
+  std::optional<std::string> open(std::string_view sealed) const;
+
+ private:
+  const std::string key_;
+};
+
+}  // namespace deepinfer
