@@ -4,6 +4,7 @@
 #include "apps/command.h"
 #include "apps/generate_command.h"
 #include "apps/inspect_command.h"
+#include "apps/kv_command.h"
 #include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
 #include "apps/verify_command.h"
@@ -18,6 +19,7 @@ constexpr AddCommand kCommands[] = {
     add_generate_command,
     add_inspect_command,
     add_verify_command,
+    add_kv_command,
     add_tokenize_command,
     add_detokenize_command,
 };

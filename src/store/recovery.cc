@@ -85,9 +85,14 @@ Status StoreImpl::recover_drive(Drive& drive) {
     segment.file = std::move(file).value();
     segment.header.segment_id = *id;
     const auto page = drive.copy_queue->memory().first(kPageBytes);
+    std::fill(page.begin(), page.end(), std::byte{0});
     const IoRequest read{IoRequest::Op::kRead, segment.file.get(), 0, page, 0};
     const Status status = do_io(drive, *drive.copy_queue, read);
     if (!status.ok() && status.error().code() == Code::kDeadlineExceeded) return status;
+    ASSIGN_OR_RETURN(const uint64_t size, backend_.size(*segment.file));
+    if (size == 0 ||
+        (status.ok() && std::all_of(page.begin(), page.end(), [](std::byte b) { return b == std::byte{0}; })))
+      continue;  // made just before the power went: no header was ever written
     const auto header = status.ok() ? parse_segment_header(page) : Result<SegmentHeader>(status.error());
     if (!header.ok() || header->segment_id != *id || header->drive != drive.meta.id) {
       log::warn("kv store: {}/{}: {}; its records are lost, the file is used anew", drive.path, name,
@@ -106,7 +111,6 @@ Status StoreImpl::recover_drive(Drive& drive) {
                              : header->retention == RetentionClass::kAgent      ? 168
                                                                                 : kMaxTtlHours;
       segment.newest_expiry = header->created_ms / 3'600'000 + hours + 1;
-      ASSIGN_OR_RETURN(const uint64_t size, backend_.size(*segment.file));
       set_used(drive, segment, size);
       continue;
     }

@@ -107,11 +107,11 @@ void SimulatedDisk::resize(Node& node, uint64_t size_bytes) {
 }
 
 void SimulatedDisk::restart() {
-  std::set<Node*> nodes;
+  std::set<std::shared_ptr<Node>> nodes;
   const uint64_t kept = draw(name_undo_.size() + 1);
-  for (const auto& [name, node] : names_) nodes.insert(node.get());
+  for (const auto& [name, node] : names_) nodes.insert(node);
   for (const auto& [name, node] : name_undo_)
-    if (node != nullptr) nodes.insert(node.get());
+    if (node != nullptr) nodes.insert(node);
   while (name_undo_.size() > kept) {
     auto& [name, before] = name_undo_.back();
     if (before == nullptr)
@@ -121,7 +121,7 @@ void SimulatedDisk::restart() {
     name_undo_.pop_back();
   }
   name_undo_.clear();
-  for (Node* node : nodes) {
+  for (const auto& node : nodes) {
     std::vector<uint64_t> pages;
     for (const auto& [page, before] : node->undo) pages.push_back(page);
     std::sort(pages.begin(), pages.end());
