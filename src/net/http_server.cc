@@ -450,7 +450,7 @@ void Connection::on_written(error_code ec, size_t size) {
   }
   if (closed_) return;
   if (!queued_.empty()) return flush();
-  if (answer_complete_) after_answer();
+  if (answer_complete_ && in_flight_.empty()) after_answer();
 }
 
 void Connection::after_answer() {
@@ -493,7 +493,8 @@ void Connection::close() {
   read_deadline_.cancel();
   write_deadline_.cancel();
   answer_timer_.cancel();
-  on_drained_ = nullptr;
+  // What waited for the peer may be all that keeps the answer alive: it goes after the answer was told.
+  const auto waiting = std::exchange(on_drained_, nullptr);
   if (const auto callback = std::exchange(on_closed_, nullptr)) callback();
 }
 
