@@ -99,6 +99,7 @@ Status parse_output_config(const JsonRef& field, Conversation& conversation, Thi
 Result<GenerationRequest> parse_messages_request(std::string_view text, std::string_view served_model) {
   ASSIGN_OR_RETURN(const JsonValue json, parse_request_body(text));
   const JsonRef body(json);
+  if (given(body["thread"])) return Error(Code::kUnimplemented, "{}", kNoThreads);
   GenerationRequest request;
   Conversation& conversation = request.conversation;
   RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeekAndClaude, conversation));

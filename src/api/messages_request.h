@@ -12,4 +12,9 @@ namespace deepinfer {
 // prompt. A max_tokens above the bound is lowered to it.
 Result<GenerationRequest> parse_messages_request(std::string_view body, std::string_view served_model);
 
+// Answers a request that wants its conversation kept here (`thread`). To ignore that would lose the history;
+// SDKs that know this refusal by its details send the whole history instead.
+inline constexpr std::string_view kNoThreads =
+    "thread: conversations are not kept between requests; send the whole history in `messages`";
+
 }  // namespace deepinfer

@@ -1,5 +1,6 @@
 #include "api/messages_response.h"
 
+#include "api/messages_request.h"
 #include "api/sse.h"
 
 namespace deepinfer {
@@ -66,8 +67,12 @@ void write_error(JsonWriter& json, const ApiError& error) {
       .member("message", error.message)
       .key("param")
       .null()
-      .member("code", error.code)
-      .end_object();
+      .member("code", error.code);
+  if (error.message == kNoThreads) {
+    json.key("details").begin_object().member("error_code", "thread_unsupported_request");
+    json.key("unsupported").begin_array().value("thread").end_array().end_object();
+  }
+  json.end_object();
 }
 
 enum class BlockKind { kThinking, kText, kToolUse };

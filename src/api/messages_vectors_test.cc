@@ -96,6 +96,19 @@ TEST(MessagesVectors, WrongRequestsGetTheOfficialErrors) {
   EXPECT_EQ(compared, 23u);
 }
 
+TEST(MessagesVectors, AConversationKeptByTheServerIsRefusedInTheWordsThatSdksKnow) {
+  const auto request = parse_messages_request(
+      R"({"model": "m", "max_tokens": 8, "thread": {"type": "create"}, "messages": [{"role": "user", "content": "hi"}]})",
+      "m");
+  ASSERT_FALSE(request.ok());
+  const ApiError error = to_api_error(request.error());
+  EXPECT_EQ(error.http_status, 400);
+  EXPECT_NE(to_messages_json(error, "").find(
+                R"("details":{"error_code":"thread_unsupported_request","unsupported":["thread"]})"),
+            std::string::npos);
+  EXPECT_EQ(to_messages_json(http_error(404, "x"), "").find("details"), std::string::npos);
+}
+
 JsonValue* text_of(JsonValue& frame) {
   JsonValue* delta = frame.find("delta");
   if (delta == nullptr) return nullptr;
