@@ -5,6 +5,7 @@
 #include "apps/generate_command.h"
 #include "apps/inspect_command.h"
 #include "apps/kv_command.h"
+#include "apps/recipe_check_command.h"
 #include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
 #include "apps/verify_command.h"
@@ -22,6 +23,7 @@ constexpr AddCommand kCommands[] = {
     add_kv_command,
     add_tokenize_command,
     add_detokenize_command,
+    add_recipe_check_command,
 };
 
 constexpr char kFooter[] = R"(Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted.
