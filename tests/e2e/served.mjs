@@ -14,7 +14,8 @@ export const installed = createRequire(path.join(root, ".tools/clients/node_modu
 
 export async function startServer(...options) {
   const command = ["serve", "--model", path.join(root, "models/mini"), "--served-model-name", model, "--port", "0"];
-  const child = spawn(binary, [...command, ...options], { stdio: ["ignore", "pipe", "pipe"] });
+  const program = options.includes("--engine") ? path.join(path.dirname(binary), "deepinfer-scripted") : binary;
+  const child = spawn(program, [...command, ...options], { stdio: ["ignore", "pipe", "pipe"] });
   let errors = "";
   child.stderr.on("data", (text) => (errors += text));
   for await (const line of readline.createInterface({ input: child.stdout })) {

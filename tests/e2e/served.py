@@ -19,8 +19,8 @@ START_TIMEOUT_S = 60
 class Server:
     """Starts the program and waits for its "listening on" line; `stop()` ends it as Ctrl-C does."""
 
-    def __init__(self, *options):
-        command = [str(BINARY), "serve", "--model", str(MODEL_DIRECTORY), "--served-model-name", MODEL, "--port", "0"]
+    def __init__(self, *options, binary=BINARY):
+        command = [str(binary), "serve", "--model", str(MODEL_DIRECTORY), "--served-model-name", MODEL, "--port", "0"]
         self.process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         watchdog = threading.Timer(START_TIMEOUT_S, self.process.kill)
         watchdog.start()
@@ -77,6 +77,26 @@ class Server:
         assert response.status == 200, response.read()
         assert response.headers["Content-Type"].startswith("text/event-stream")
         return response
+
+
+class ScriptedServer(Server):
+    """Answers from a list of replies (see src/apps/scripted_engine.h) instead of from the model."""
+
+    def __init__(self, replies, folder, *options):
+        script = pathlib.Path(folder, "script.jsonl")
+        script.write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+        binary = BINARY.with_name("deepinfer-scripted")
+        super().__init__("--engine", f"scripted:{script}", *options, binary=binary)
+
+
+def call(name, **arguments):
+    """A tool call as the model writes it."""
+    parameters = "".join(
+        f'<｜DSML｜ parameter name="{key}" string="{json.dumps(isinstance(value, str))}">'
+        f"{value if isinstance(value, str) else json.dumps(value)}</｜DSML｜ parameter>\n"
+        for key, value in arguments.items()
+    )
+    return f'\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name="{name}">\n{parameters}</｜DSML｜ invoke>\n</｜DSML｜ calls>'
 
 
 def chat_body(prompt="What is 34 + 57?", **fields):
