@@ -1,4 +1,5 @@
 // The writer: separators, string escapes and the two ways to print a double.
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -68,39 +69,27 @@ void append_json_number(std::string& out, double value, JsonStyle style) {
 }
 
 void append_json_string(std::string& out, std::string_view text) {
+  // What to write after the backslash; 0: the byte stands for itself, 'u': a code of four digits.
+  static constexpr auto kEscapes = [] {
+    std::array<char, 256> escapes{};
+    for (int control = 0; control < 0x20; ++control) escapes[control] = 'u';
+    escapes['\b'] = 'b', escapes['\f'] = 'f', escapes['\n'] = 'n', escapes['\r'] = 'r', escapes['\t'] = 't';
+    escapes['"'] = '"', escapes['\\'] = '\\';
+    return escapes;
+  }();
   static constexpr char kHex[] = "0123456789abcdef";
   out.push_back('"');
-  for (const char c : text) {
-    switch (c) {
-      case '"':
-        out.append("\\\"");
-        break;
-      case '\\':
-        out.append("\\\\");
-        break;
-      case '\b':
-        out.append("\\b");
-        break;
-      case '\f':
-        out.append("\\f");
-        break;
-      case '\n':
-        out.append("\\n");
-        break;
-      case '\r':
-        out.append("\\r");
-        break;
-      case '\t':
-        out.append("\\t");
-        break;
-      default:
-        if (const auto byte = static_cast<unsigned char>(c); byte < 0x20) {
-          out.append("\\u00").append({kHex[byte >> 4], kHex[byte & 15]});
-        } else {
-          out.push_back(c);
-        }
-    }
+  size_t plain = 0;  // start of what was not appended yet
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const char escape = kEscapes[byte];
+    if (escape == 0) continue;
+    out.append(text.substr(plain, i - plain));
+    plain = i + 1;
+    const char escaped[] = {'\\', escape, '0', '0', kHex[byte >> 4], kHex[byte & 15]};
+    out.append(escaped, escape == 'u' ? 6 : 2);
   }
+  out.append(text.substr(plain));
   out.push_back('"');
 }
 

@@ -19,10 +19,17 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 
 MarkerSet::MarkerSet(std::vector<Marker> markers) : markers_(std::move(markers)) {
   for (const Marker& marker : markers_) {
-    first_bytes_[static_cast<unsigned char>(marker.text[0])] = true;
+    by_first_byte_.push_back(&marker);
     eats_newlines_ |= marker.eats_newlines;
   }
-  of_interest_ = first_bytes_;
+  const auto first_byte = [](const Marker* marker) { return static_cast<unsigned char>(marker->text[0]); };
+  std::stable_sort(by_first_byte_.begin(), by_first_byte_.end(),
+                   [&](const Marker* a, const Marker* b) { return first_byte(a) < first_byte(b); });
+  for (size_t i = 0; i < by_first_byte_.size(); ++i) {
+    Group& group = groups_[first_byte(by_first_byte_[i])];
+    if (group.size++ == 0) group.begin = static_cast<uint16_t>(i);
+    of_interest_[first_byte(by_first_byte_[i])] = true;
+  }
   of_interest_[static_cast<unsigned char>('\n')] |= eats_newlines_;
 }
 
@@ -38,16 +45,14 @@ MarkerScanner::Found MarkerScanner::next(const MarkerSet& set, bool at_start) {
       newlines = at += plain;
       continue;
     }
-    if (set.may_begin(text[at])) {
-      for (const Marker& marker : set.markers()) {
-        if (marker.only_at_start && !(at_start && at == begin_)) continue;
-        const size_t end = at + common_prefix(text.substr(at), marker.text);
-        if (end - at == marker.text.size()) {
-          if (end > best_end || (end == best_end && best <= &marker)) continue;
-          best = &marker, best_begin = marker.eats_newlines ? newlines : at, best_end = end;
-        } else if (end == text.size() && !unfinished) {
-          unfinished = {at, newlines};
-        }
+    for (const Marker* marker : set.beginning_with(text[at])) {
+      if (marker->only_at_start && !(at_start && at == begin_)) continue;
+      const size_t end = at + common_prefix(text.substr(at), marker->text);
+      if (end - at == marker->text.size()) {
+        if (end > best_end || (end == best_end && best <= marker)) continue;
+        best = marker, best_begin = marker->eats_newlines ? newlines : at, best_end = end;
+      } else if (end == text.size() && !unfinished) {
+        unfinished = {at, newlines};
       }
     }
     if (text[at++] != '\n') newlines = at;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +21,12 @@ struct Marker {
 class MarkerSet {
  public:
   explicit MarkerSet(std::vector<Marker> markers);
-  const std::vector<Marker>& markers() const { return markers_; }
-  bool may_begin(char byte) const { return first_bytes_[static_cast<unsigned char>(byte)]; }
+  MarkerSet(const MarkerSet&) = delete;  // holds pointers into itself
+  // The markers that begin with that byte, in order of priority.
+  std::span<const Marker* const> beginning_with(char byte) const {
+    const auto& group = groups_[static_cast<unsigned char>(byte)];
+    return std::span(by_first_byte_).subspan(group.begin, group.size);
+  }
   bool eats_newlines() const { return eats_newlines_; }
   // How many bytes at the front of `text` concern no marker at all.
   size_t plain_prefix(std::string_view text) const {
@@ -30,8 +36,12 @@ class MarkerSet {
   }
 
  private:
+  struct Group {
+    uint16_t begin = 0, size = 0;
+  };
   std::vector<Marker> markers_;
-  std::array<bool, 256> first_bytes_{};
+  std::vector<const Marker*> by_first_byte_;
+  std::array<Group, 256> groups_{};
   std::array<bool, 256> of_interest_{};  // first bytes, and LF where a marker eats it
   bool eats_newlines_ = false;
 };
