@@ -32,6 +32,13 @@ Result<RecordResult> check_recipe_record(const JsonValue& json, const CheckToken
     return Error(Code::kInvalidArgument,
                  "found a record without \"area\" and \"kind\", expected one of them");
   }
+  for (const char* field : {"input", "expected"}) {
+    if (area.empty()) break;
+    if (!record[field].present()) {
+      return Error(Code::kInvalidArgument, "{}: not found, expected an object", field);
+    }
+    if (const auto object = record[field].object(); !object.ok()) return object.error();
+  }
   if (!area.empty() && !check_official(area, record, tokenizers, compare)) {
     return Error(Code::kInvalidArgument, "area: found \"{}\", expected an area of the official package",
                  area);

@@ -10,7 +10,7 @@ const Tokenizer* tokenizer_of(const JsonRef& record, const CheckTokenizers& toke
 
 std::string body_of(const JsonRef& input) {
   return input["request_text"].present() ? text_of(input["request_text"])
-                                         : to_json(*input["request"].value());
+                                         : to_json(value_of(input["request"]));
 }
 
 std::string_view model_of(const JsonRef& record) {
@@ -42,8 +42,8 @@ JsonValue images_json(const RenderedPrompt& prompt) {
 JsonValue without_path(const JsonRef& images) {
   JsonValue::Array out;
   for (const JsonRef& image : elements_of(images)) {
-    out.push_back(
-        JsonValue(JsonValue::Object{{"kind", *image["kind"].value()}, {"detail", *image["detail"].value()}}));
+    out.push_back(JsonValue(
+        JsonValue::Object{{"kind", value_of(image["kind"])}, {"detail", value_of(image["detail"])}}));
   }
   return JsonValue(std::move(out));
 }
@@ -67,20 +67,22 @@ JsonValue optional_json(const std::optional<T>& value) {
 void compare_options(const GenerationRequest& request, const RenderedPrompt& prompt, PromptVersion version,
                      const JsonRef& expected, Comparison& compare) {
   const JsonRef inference = expected["inference"];
-  compare.same("max_tokens", optional_json(request.max_tokens), *inference["max_tokens"].value());
-  compare.same("seed", optional_json(request.seed), *inference["seed"].value());
-  compare.same("logprobs", JsonValue(request.top_logprobs.has_value()), *inference["logprobs"].value());
+  compare.same("max_tokens", optional_json(request.max_tokens), value_of(inference["max_tokens"]));
+  compare.same("seed", optional_json(request.seed), value_of(inference["seed"]));
+  compare.same("logprobs", JsonValue(request.top_logprobs.has_value()), value_of(inference["logprobs"]));
   const JsonRef parsing = expected["parsing"];
   const OutputOptions options = output_options(request.conversation, prompt, version);
-  compare.same("parse_tool_calls", JsonValue(options.parse_tool_calls), *parsing["parse_tool_calls"].value());
-  compare.same("parse_json_output", JsonValue(options.json_output), *parsing["parse_json_output"].value());
+  compare.same("parse_tool_calls", JsonValue(options.parse_tool_calls),
+               value_of(parsing["parse_tool_calls"]));
+  compare.same("parse_json_output", JsonValue(options.json_output), value_of(parsing["parse_json_output"]));
   compare.same("starts_in_tool_calls", JsonValue(options.start == OutputStage::kToolCalls),
-               *parsing["starts_in_tool_calls"].value());
+               value_of(parsing["starts_in_tool_calls"]));
   compare.same("stop_sequences",
                JsonValue(JsonValue::Array(request.stop_sequences.begin(), request.stop_sequences.end())),
-               *parsing["stop_sequences"].value());
-  compare.same("stream", JsonValue(request.stream), *expected["stream"].value());
-  compare.same("thinking_mode", JsonValue(request.conversation.thinking), *expected["thinking_mode"].value());
+               value_of(parsing["stop_sequences"]));
+  compare.same("stream", JsonValue(request.stream), value_of(expected["stream"]));
+  compare.same("thinking_mode", JsonValue(request.conversation.thinking),
+               value_of(expected["thinking_mode"]));
 }
 
 void check_render(const JsonRef& record, const CheckTokenizers& tokenizers, Comparison& compare) {
@@ -102,7 +104,7 @@ void check_render(const JsonRef& record, const CheckTokenizers& tokenizers, Comp
   const JsonRef namespaces = record["expected"]["namespace_tool_map"];
   if (namespaces.present()) {
     compare.same("namespace_tool_map", namespaces_json(ToolNames(request.conversation, format.version)),
-                 *namespaces.value());
+                 value_of(namespaces));
   }
 }
 
@@ -128,15 +130,15 @@ void check_max_tokens(const JsonRef& record, Comparison& compare) {
   const Result<ReplayedRequest> replayed =
       convert_request(text_of(input["protocol"]), body_of(input), model_of(record));
   if (!replayed.ok()) return compare.differs("request", replayed.error().message(), "accepted");
-  const Result<int64_t> tokens = resolve_max_tokens(replayed->request, input["prompt_tokens"].int64().value(),
-                                                    input["context_limit"].int64().value());
+  const Result<int64_t> tokens =
+      resolve_max_tokens(replayed->request, int_of(input["prompt_tokens"]), int_of(input["context_limit"]));
   const JsonRef expected = record["expected"];
   if (expected["error"].present()) {
     return compare.equal("error", tokens.ok() ? std::to_string(*tokens) : tokens.error().message(),
                          text_of(expected["error"]["message"]));
   }
   if (!tokens.ok()) return compare.differs("error", tokens.error().message(), "none");
-  compare.same("max_tokens", JsonValue(*tokens), *expected["max_tokens"].value());
+  compare.same("max_tokens", JsonValue(*tokens), value_of(expected["max_tokens"]));
 }
 
 // How a number of a tool's schema is printed in the prompt.
@@ -162,7 +164,7 @@ void check_encode(const JsonRef& record, const CheckTokenizers& tokenizers, Comp
   const Tokenizer* tokenizer = tokenizer_of(record, tokenizers);
   if (tokenizer == nullptr) return compare.skip("needs a tokenizer (--tokenizer)");
   const JsonRef input = record["input"];
-  const JsonValue& expected = *record["expected"]["token_ids"].value();
+  const JsonValue& expected = value_of(record["expected"]["token_ids"]);
   if (input["text"].present()) {
     return compare.same("token_ids", ids_json(tokenizer->encode(text_of(input["text"]))), expected);
   }
@@ -193,10 +195,8 @@ bool check_official(std::string_view area, const JsonRef& record, const CheckTok
     check_encode(record, tokenizers, compare);
   } else if (area == "image_tokens") {
     const JsonRef input = record["input"];
-    compare.same(
-        "token_count",
-        JsonValue(image_token_count(input["width"].int64().value(), input["height"].int64().value())),
-        *record["expected"]["token_count"].value());
+    compare.same("token_count", JsonValue(image_token_count(int_of(input["width"]), int_of(input["height"]))),
+                 value_of(record["expected"]["token_count"]));
   } else if (area == "image" || area == "image_resolve") {
     compare.skip("images are not decoded yet");
   } else {

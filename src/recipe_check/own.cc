@@ -90,11 +90,11 @@ Message reference_message(const JsonRef& field) {
   message.tool_call_id = text_of(field["tool_call_id"]);
   message.is_prefix = flag_of(field["wo_eos"]);
   message.task = task_of(text_of(field["task"]));
-  if (field["response_format"].present()) message.response_format = *field["response_format"].value();
+  if (field["response_format"].present()) message.response_format = value_of(field["response_format"]);
   for (const JsonRef& tool : elements_of(field["tools"])) {
     ToolDefinition& definition = message.tools.emplace_back();
     definition.name = text_of(tool["function"]["name"]);
-    definition.original = *tool["function"].value();
+    definition.original = value_of(tool["function"]);
   }
   return message;
 }
@@ -124,7 +124,7 @@ void check_encode(const JsonRef& record, const CheckTokenizers& tokenizers, Comp
   const std::string form = text_of(record["input_form"]);
   if (form == "reference_messages") return check_reference(record, tokenizer, compare);
   const Result<ReplayedRequest> request =
-      convert_request(form, to_json(*record["request"].value()), text_of(record["request"]["model"]));
+      convert_request(form, to_json(value_of(record["request"])), text_of(record["request"]["model"]));
   if (!request.ok()) {
     if (request.error().code() == Code::kUnimplemented) return compare.skip(request.error().message());
     return compare.differs("request", request.error().message(), "a request that is accepted");
@@ -134,10 +134,10 @@ void check_encode(const JsonRef& record, const CheckTokenizers& tokenizers, Comp
 
 void check_convert_error(const JsonRef& record, Comparison& compare) {
   const Result<ReplayedRequest> request =
-      convert_request(text_of(record["input_form"]), to_json(*record["request"].value()),
+      convert_request(text_of(record["input_form"]), to_json(value_of(record["request"])),
                       text_of(record["request"]["model"]));
   const std::string expected = text_of(record["recipe_detail"]);
-  if (record["status"].int64().value() == 200) {
+  if (int_of(record["status"]) == 200) {
     if (request.ok()) return;
     if (request.error().code() == Code::kUnimplemented) return compare.skip(request.error().message());
     return compare.differs("request", request.error().message(), "a request that is accepted");
@@ -266,7 +266,7 @@ bool check_own(std::string_view kind, const JsonRef& record, const CheckTokenize
     const auto added =
         record["mode"].present() ? Tokenizer::AddedTokens::kAsText : Tokenizer::AddedTokens::kRecognise;
     compare.same("ids", ids_json(tokenizers.v41->encode(text_of(record["text"]), added)),
-                 *record["ids"].value());
+                 value_of(record["ids"]));
   } else if (kind == "numbers") {
     check_numbers(record, compare);
   } else {

@@ -104,6 +104,24 @@ TEST(RecipeCheck, FilesThatAreNoVectorsAreRefusedWithTheLine) {
             ", line 1: kind: found \"poem\", expected a kind of recipe.md 14");
 }
 
+// Whatever is missing in a record, it is told or differs; nothing ends the program.
+TEST(RecipeCheck, RecordsWithoutTheirFieldsAreNoCrash) {
+  EXPECT_EQ(error_of("{\"area\":\"number\"}"), ", line 1: input: not found, expected an object");
+  EXPECT_TRUE(
+      error_of("{\"area\":\"number\",\"input\":{},\"expected\":[]}").starts_with(", line 1: expected: "));
+  for (const char* area : {"render.chat", "options", "error", "stream.chat", "max_tokens", "number", "encode",
+                           "image_tokens", "image"}) {
+    for (const char* input :
+         {"{}", R"({"protocol":"messages","request":{"model":"m"},"pieces":[1,{}],"finish":"stop"})"}) {
+      const std::string record = fmt::format(R"({{"area":"{}","input":{},"expected":{{}}}})", area, input);
+      EXPECT_TRUE(check_recipe_record(*parse_json(record), {}).ok()) << record;
+    }
+  }
+  for (const char* kind : {"literal", "encode", "convert_error", "parse", "sse", "tokenize", "numbers"}) {
+    EXPECT_TRUE(check_recipe_record(*parse_json(fmt::format(R"({{"kind":"{}"}})", kind)), {}).ok()) << kind;
+  }
+}
+
 TEST(RecipeCheck, ADifferenceIsToldWithWhatWasExpected) {
   const auto result = check_recipe_record(
       *parse_json(

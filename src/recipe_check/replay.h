@@ -68,6 +68,8 @@ std::string_view known_difference(std::string_view id);
 // Fields of records; absent gives an empty value.
 std::string text_of(const JsonRef& field);
 bool flag_of(const JsonRef& field);
+int64_t int_of(const JsonRef& field);
+const JsonValue& value_of(const JsonRef& field);
 std::vector<JsonRef> elements_of(const JsonRef& field);
 
 }  // namespace deepinfer

@@ -18,7 +18,7 @@ class OutputReplay {
     if (parser_.matched_stop_sequence()) return;
     if (piece["tokens"].present()) {
       for (const JsonRef& id : elements_of(piece["tokens"])) {
-        const std::string text = decoder_->push(static_cast<TokenId>(id.int64().value()));
+        const std::string text = decoder_->push(static_cast<TokenId>(int_of(id)));
         parser_.push(text, sink_);
         ++completion_tokens;
         reasoning_tokens += parser_.in_reasoning();
@@ -27,7 +27,7 @@ class OutputReplay {
     }
     const bool plain = piece.value()->string() != nullptr;
     parser_.push(plain ? *piece.value()->string() : text_of(piece["text"]), sink_);
-    completion_tokens += plain ? 1 : piece["token_count"].int64().value();
+    completion_tokens += plain ? 1 : int_of(piece["token_count"]);
   }
 
   void finish(const std::string& reason) {
@@ -148,7 +148,7 @@ std::vector<JsonValue> frames_of(std::string_view stream) {
 std::vector<JsonValue> recorded_frames(const JsonRef& events) {
   std::vector<JsonValue> frames;
   for (const JsonRef& push : elements_of(events)) {
-    for (const JsonRef& event : elements_of(push)) frames.push_back(*event["data"].value());
+    for (const JsonRef& event : elements_of(push)) frames.push_back(value_of(event["data"]));
   }
   return frames;
 }
@@ -171,8 +171,8 @@ std::string answer(const JsonRef& input, const ReplayedRequest& request, const T
                       [&](const OutputEvent& event) { writer->add(0, event, no_tokens, out); });
   const JsonRef prompt = input["ready"]["prompt_usage"];
   Usage usage;
-  usage.prompt_tokens = prompt["prompt_tokens"].int64().value();
-  usage.cached_tokens = prompt["prompt_cache_hit_tokens"].int64().value();
+  usage.prompt_tokens = int_of(prompt["prompt_tokens"]);
+  usage.cached_tokens = int_of(prompt["prompt_cache_hit_tokens"]);
   writer->start(usage, out);
   for (const JsonRef& piece : elements_of(input["pieces"])) replay.push(piece);
   const std::string finish = text_of(input["finish"]);
@@ -219,7 +219,7 @@ void check_stream(const JsonRef& record, const CheckTokenizers& tokenizers, Comp
   if (const std::string_view reason = reason_to_skip(record, needs_tokenizer, tokenizer); !reason.empty()) {
     return compare.skip(reason);
   }
-  const std::string body = to_json(*input["request"].value());
+  const std::string body = to_json(value_of(input["request"]));
   const Result<ReplayedRequest> request =
       convert_request(text_of(input["protocol"]), body, text_of(input["request"]["model"]));
   if (!request.ok()) {
@@ -230,7 +230,7 @@ void check_stream(const JsonRef& record, const CheckTokenizers& tokenizers, Comp
   if (!complete.ok()) return compare.differs("complete", complete.error().message(), "JSON");
   JsonValue whole = *complete;
   normalise(whole);
-  compare.same("complete", whole, *record["expected"]["complete"].value());
+  compare.same("complete", whole, value_of(record["expected"]["complete"]));
 
   const std::vector<JsonValue> ours = joined(frames_of(answer(input, *request, tokenizer, true)));
   const std::vector<JsonValue> theirs = joined(recorded_frames(record["expected"]["events"]));
