@@ -1,6 +1,7 @@
 #include "base/aligned_buffer.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -17,7 +18,10 @@ constexpr size_t kSmallAlignment = 64;
 
 }  // namespace
 
-Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) {
+Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) { return make(size_bytes, true); }
+Result<AlignedBuffer> AlignedBuffer::reserve(size_t size_bytes) { return make(size_bytes, false); }
+
+Result<AlignedBuffer> AlignedBuffer::make(size_t size_bytes, bool populate) {
   AlignedBuffer buffer;
   buffer.size_ = size_bytes;
   if (size_bytes == 0) return buffer;
@@ -47,12 +51,21 @@ Result<AlignedBuffer> AlignedBuffer::allocate(size_t size_bytes) {
   buffer.data_ = reinterpret_cast<std::byte*>(aligned);
   buffer.mapped_ = wanted;
   madvise(buffer.data_, wanted, MADV_HUGEPAGE);  // a hint; without it the pages are small
+  if (populate) RETURN_IF_ERROR(buffer.populate(0, size_bytes));
+  return buffer;
+}
+
+Status AlignedBuffer::populate(size_t offset, size_t size_bytes) {
+  CHECK(offset <= size_ && size_bytes <= size_ - offset);
 #ifdef MADV_POPULATE_WRITE
-  if (madvise(buffer.data_, wanted, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
+  if (mapped_ == 0) return {};
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = offset / page * page, end = round_up(offset + size_bytes, page);
+  if (madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE) != 0 && errno == ENOMEM) {
     return Error(Code::kResourceExhausted, "cannot populate {} bytes: out of memory", size_bytes);
   }
 #endif
-  return buffer;
+  return {};
 }
 
 AlignedBuffer::~AlignedBuffer() {

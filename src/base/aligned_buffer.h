@@ -15,6 +15,10 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   // kResourceExhausted when the system refuses the memory.
   static Result<AlignedBuffer> allocate(size_t size_bytes);
+  // The same without populating: for one large block that several threads populate and fill.
+  static Result<AlignedBuffer> reserve(size_t size_bytes);
+  // Populates a part of a reserved buffer; parts of different threads may touch. kResourceExhausted as allocate().
+  Status populate(size_t offset, size_t size_bytes);
   ~AlignedBuffer();
   AlignedBuffer(AlignedBuffer&& other) noexcept;
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept;
@@ -37,6 +41,8 @@ class AlignedBuffer {
   }
 
  private:
+  static Result<AlignedBuffer> make(size_t size_bytes, bool populate);
+
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   size_t mapped_ = 0;  // bytes of the mapping; 0 when the memory came from the heap

@@ -294,4 +294,16 @@ Status Checkpoint::read(std::string_view name, std::span<std::byte> out,
   return status.ok() ? status : Status(status.error().in(name));
 }
 
+Status Checkpoint::read_part(std::string_view name, uint64_t offset, std::span<std::byte> out) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return Error(Code::kNotFound, "{}: no tensor '{}'", directory_, name);
+  const TensorLocation& location = it->second;
+  if (offset > location.size_bytes || out.size() > location.size_bytes - offset) {
+    return Error(Code::kInvalidArgument, "{}: found bytes {} to {}, expected up to {}", name, offset,
+                 offset + out.size(), location.size_bytes);
+  }
+  const Status status = files_[location.file_idx].read(location.offset + offset, out);
+  return status.ok() ? status : Status(status.error().in(name));
+}
+
 }  // namespace deepinfer

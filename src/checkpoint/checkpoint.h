@@ -67,6 +67,9 @@ class Checkpoint {
   Status read(std::string_view name, std::span<std::byte> out,
               const std::function<void(uint64_t piece_bytes)>& on_bytes = {}) const;
 
+  // Bytes [offset, offset + size of `out`) of one tensor. kInvalidArgument when they reach beyond it; else as read().
+  Status read_part(std::string_view name, uint64_t offset, std::span<std::byte> out) const;
+
  private:
   friend class CheckpointOpener;
   Checkpoint();

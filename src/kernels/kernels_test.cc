@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -302,6 +303,14 @@ TEST_P(TableTest, NormRotationAndSwigluEqualTheReference) {
       EXPECT_EQ(expected, found);
     }
   }
+  for (const int64_t cols : {20, 64}) {
+    const auto x = random_bf16(rng_, 11 * cols);
+    const std::vector<int32_t> index = {0, 3, 10, 4, 4, 1, 9, 8, 0};
+    std::vector<Bf16> expected(3 * cols), found(3 * cols);
+    ref_->sum_rows(bench_.context(), x.data(), index.data(), 3, 3, cols, expected.data());
+    ops_->sum_rows(bench_.context(), x.data(), index.data(), 3, 3, cols, found.data());
+    EXPECT_EQ(expected, found);
+  }
   for (const int64_t rotary : {6, 16, 64}) {
     std::vector<float> angles(rotary);
     std::normal_distribution<float> normal;
@@ -445,6 +454,21 @@ TEST(AttentionChunkTest, ChunksAreSixtyFourColumnsWhereverTheWindowEnds) {
   EXPECT_EQ(ends(133, 0, 128), (Ends{64, 128, 133}));        // draft rows follow a full window
   EXPECT_EQ(ends(0, 3, 128), (Ends{3}));
   EXPECT_EQ(ends(0, 0, 128), Ends{});
+}
+
+TEST(SelectOpsTest, TheEnvironmentForcesATableWhereTheCallerLeavesItOpen) {
+  ASSERT_EQ(setenv("DEEPINFER_ISA", "ref", 1), 0);
+  const auto forced = select_ops("auto");
+  const auto named = select_ops("avx2");
+  ASSERT_EQ(setenv("DEEPINFER_ISA", "mmx", 1), 0);
+  const auto unknown = select_ops("auto");
+  ASSERT_EQ(unsetenv("DEEPINFER_ISA"), 0);
+  ASSERT_TRUE(forced.ok());
+  EXPECT_EQ((*forced)->name, "ref");
+  if (named.ok()) {
+    EXPECT_EQ((*named)->name, "avx2");
+  }
+  EXPECT_FALSE(unknown.ok());
 }
 
 TEST(SelectOpsTest, UnknownNamesAreRefused) {

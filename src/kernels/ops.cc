@@ -1,6 +1,7 @@
 #include "kernels/ops.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/checked_math.h"
 #include "kernels/ref/ref_ops.h"
@@ -21,6 +22,7 @@ const Ops& ref::table() {
       .hc_fold = hc_fold,
       .hc_unfold = hc_unfold,
       .swiglu = swiglu,
+      .sum_rows = sum_rows,
       .sparse_attention = sparse_attention,
       .index_scores = index_scores,
       .engram_gate = engram_gate,
@@ -75,6 +77,7 @@ constexpr Table kTables[] = {
 }  // namespace
 
 Result<const Ops*> select_ops(std::string_view name) {
+  if (const char* forced = std::getenv("DEEPINFER_ISA"); forced != nullptr && name == "auto") name = forced;
   for (const Table& table : kTables) {
     if (name != "auto" && name != table.name) continue;
     if (table.supported()) return &table.ops();

@@ -125,7 +125,7 @@ struct EngramGateArgs {
 };
 
 struct Ops {
-  std::string_view name;               // "ref", "avx2"
+  std::string_view name;               // "ref", "avx2", ...
 
   // y = W x for every task of the list, in one region of the pool; outputs must not overlap. Per output: acc = sum over
   // blocks of 32 columns, ascending, of (sum of the block's products, ascending from zero, each by one fma) * w_scale.
@@ -167,6 +167,10 @@ struct Ops {
   void (*swiglu)(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
                  float limit, Bf16* out);
 
+  // out[row] = bf(0 + x[index[row][0]] + x[index[row][1]] + ...), `count` rows of x each, in the order of the index.
+  void (*sum_rows)(KernelContext&, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols,
+                   Bf16* out);
+
   // o_h = bf(sum_i exp(s_i) u_i / (sum_i exp(s_i) + exp(sink_h))), zeros for an empty list, as the reference rounds it:
   // chunk by chunk with m = max of s so far, p_i = exp(s_i - m), older sums times exp(m_old - m); the weighted sum takes
   // bf(p_i), the denominator p_i itself. model-v41 4.5.
@@ -193,8 +197,9 @@ size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim);
 size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim);
 size_t hc_scratch_bytes(int64_t hidden);
 
-// The table of a name ("ref", "avx2"), or of the best this processor has ("auto"). kInvalidArgument for an unknown name,
-// kUnimplemented when the processor lacks it.
+// The table of a name ("ref", "avx2", "avx512", "avx512bf16"), or for "auto" that of the environment variable
+// DEEPINFER_ISA, without it the best this processor has. kInvalidArgument for an unknown name, kUnimplemented when the
+// processor lacks it.
 Result<const Ops*> select_ops(std::string_view name);
 
 }  // namespace deepinfer

@@ -101,9 +101,10 @@ void attend_and_project(ForwardPass& pass, const BlockWeights& weights) {
   for (int64_t group = 0; group < config.o_groups; ++group) {
     ActivationRows part = o;
     part.values += group * group_cols;
-    pass.ops.linear(pass.kernel, weights.wo_a.view().row_range(group * rank, rank), part,
-                    {.bf16 = ws.z.data() + group * rank, .stride = config.o_groups * rank});
+    ws.tasks[group] = {weights.wo_a.view().row_range(group * rank, rank), part,
+                       {.bf16 = ws.z.data() + group * rank, .stride = config.o_groups * rank}};
   }
+  pass.ops.linear_list(pass.kernel, {ws.tasks.data(), static_cast<size_t>(config.o_groups)});
   pass.linear(weights.wo_b, pass.quantize(ws.z.data(), rows, config.o_groups * rank), ws.y.data());
 }
 

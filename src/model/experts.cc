@@ -4,6 +4,7 @@
 //   a_e = bf(weight_e * silu(min(g, limit)) * clamp(u, +-limit)),  g = w1 x, u = w3 x (bf16);   y_e = w2 a_e (bf16)
 //   y = bf(0 + y_e ... ascending by expert + shared)
 #include <algorithm>
+#include <utility>
 
 #include "model/forward_pass.h"
 #include "model/select.h"
@@ -14,8 +15,6 @@ namespace {
 void route(ForwardPass& pass, const MoeWeights& weights) {
   Workspace& ws = pass.ws;
   const int64_t experts = weights.gate.view().rows, k = weights.experts_per_token;
-  pass.ops.linear(pass.kernel, weights.gate.view(), pass.pair(ws.x.data(), pass.num_rows(), pass.config.hidden_size),
-                  {.f32 = ws.router_logits.data(), .stride = experts});
   const int64_t threads = pass.kernel.pool->num_threads();
   pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t thread = begin; thread < end; ++thread) {
@@ -45,27 +44,14 @@ void for_each_expert(ForwardPass& pass, const MoeWeights& weights, Run&& run) {
       if (found == ids + k) continue;
       ws.slot_tokens[slot] = static_cast<int32_t>(token);
       ws.slot_weights[slot] = ws.expert_weights[found - ws.expert_ids.data()];
-      ws.token_slots[token * k + ws.token_slot_count[token]++] = static_cast<int32_t>(slot);
+      ws.token_slots[token * (k + 1) + ws.token_slot_count[token]++] = static_cast<int32_t>(slot);
       ++slot;
     }
     if (slot > first) run(weights.experts[expert], first, slot - first);
   }
-}
-
-// y = bf(sum of the token's slots, ascending by expert, then its shared slot).
-void combine(ForwardPass& pass, int64_t k) {
-  Workspace& ws = pass.ws;
-  const int64_t hidden = pass.config.hidden_size, shared = pass.num_rows() * k;
-  pass.kernel.pool->parallel_for(pass.num_rows(), 4, [&](int64_t begin, int64_t end) {
-    for (int64_t token = begin; token < end; ++token) {
-      for (int64_t d = 0; d < hidden; ++d) {
-        float sum = 0;
-        for (int64_t i = 0; i < k; ++i) sum += to_float(ws.expert_out[ws.token_slots[token * k + i] * hidden + d]);
-        sum += to_float(ws.expert_out[(shared + token) * hidden + d]);
-        ws.y[token * hidden + d] = to_bf16(sum);
-      }
-    }
-  });
+  for (int64_t token = 0; token < pass.num_rows(); ++token) {
+    ws.token_slots[token * (k + 1) + k] = static_cast<int32_t>(slot + token);
+  }
 }
 
 void observe_route(ForwardPass& pass, int64_t k, int64_t layer) {
@@ -81,20 +67,30 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer) {
   Workspace& ws = pass.ws;
   const int64_t rows = pass.num_rows(), k = weights.experts_per_token;
   const int64_t inner = pass.config.moe_intermediate_size, hidden = pass.config.hidden_size, shared = rows * k;
+
+  // The router decides what the second list is; the shared expert waits for nobody.
+  ActivationRows x = pass.quantize(ws.x.data(), rows, hidden);
+  size_t count = 0;
+  const auto add = [&](const Matrix& matrix, const ActivationRows& input, const OutputRows& output) {
+    ws.tasks[static_cast<int64_t>(count++)] = {matrix.view(), input, output};
+  };
+  const auto run = [&] { pass.ops.linear_list(pass.kernel, {ws.tasks.data(), std::exchange(count, 0)}); };
+  const auto add_up = [&](const ExpertWeights& expert, int64_t slot, const ActivationRows& input) {
+    add(expert.w1, input, {.bf16 = ws.gate.data() + slot * inner, .stride = inner});
+    add(expert.w3, input, {.bf16 = ws.up.data() + slot * inner, .stride = inner});
+  };
+  add(weights.gate, pass.pair(ws.x.data(), rows, hidden),
+      {.f32 = ws.router_logits.data(), .stride = weights.gate.view().rows});
+  add_up(weights.shared, shared, x);
+  run();
   route(pass, weights);
   observe_route(pass, k, layer);
-
-  ActivationRows x = pass.quantize(ws.x.data(), rows, hidden);
-  const auto up_project = [&](const ExpertWeights& expert, int64_t slot, const ActivationRows& input) {
-    pass.ops.linear(pass.kernel, expert.w1.view(), input, {.bf16 = ws.gate.data() + slot * inner, .stride = inner});
-    pass.ops.linear(pass.kernel, expert.w3.view(), input, {.bf16 = ws.up.data() + slot * inner, .stride = inner});
-  };
-  up_project(weights.shared, shared, x);
-  for_each_expert(pass, weights, [&](const ExpertWeights& expert, int64_t slot, int64_t count) {
+  for_each_expert(pass, weights, [&](const ExpertWeights& expert, int64_t slot, int64_t slots) {
     x.row_index = ws.slot_tokens.data() + slot;
-    x.count = count;
-    up_project(expert, slot, x);
+    x.count = slots;
+    add_up(expert, slot, x);
   });
+  run();
 
   const auto limit = static_cast<float>(pass.config.swiglu_limit);
   pass.ops.swiglu(pass.kernel, ws.gate.data(), ws.up.data(), ws.slot_weights.data(), shared, inner, limit,
@@ -103,15 +99,17 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer) {
                   limit, ws.activated.data() + shared * inner);
 
   const ActivationRows activated = pass.quantize(ws.activated.data(), shared + rows, inner);
-  const auto down_project = [&](const ExpertWeights& expert, int64_t slot, int64_t count) {
+  const auto add_down = [&](const ExpertWeights& expert, int64_t slot, int64_t slots) {
     ActivationRows input = activated;
     input.values += slot * input.stride;
-    input.count = count;
-    pass.ops.linear(pass.kernel, expert.w2.view(), input, {.bf16 = ws.expert_out.data() + slot * hidden, .stride = hidden});
+    input.count = slots;
+    add(expert.w2, input, {.bf16 = ws.expert_out.data() + slot * hidden, .stride = hidden});
   };
-  for_each_expert(pass, weights, down_project);
-  down_project(weights.shared, shared, rows);
-  combine(pass, k);
+  for_each_expert(pass, weights, add_down);
+  add_down(weights.shared, shared, rows);
+  run();
+  // y = bf(sum of the token's slots, ascending by expert, then its shared slot).
+  pass.ops.sum_rows(pass.kernel, ws.expert_out.data(), ws.token_slots.data(), k + 1, rows, hidden, ws.y.data());
 }
 
 }  // namespace deepinfer

@@ -55,8 +55,39 @@ IndexScratch scratch_of(ForwardPass& pass, int64_t thread) {
 
 void take_all(std::span<int32_t> top, int64_t visible) { std::iota(top.begin(), top.begin() + visible, 0); }
 
-// Chooses the list of row i of the call; returns how many rows it has.
-int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, IndexScratch scratch) {
+void score_runs_alone(ForwardPass& pass, const IndexKeys& keys, int64_t i, std::span<const RowRun> runs, float* scores,
+                      std::byte* memory) {
+  const int64_t heads = pass.config.index_n_heads;
+  pass.ops.index_scores({.keys = keys,
+                         .num_heads = heads,
+                         .query = pass.ws.index_query.data() + i * heads * keys.dim,
+                         .head_weights = pass.ws.head_weights.data() + i * heads,
+                         .runs = runs,
+                         .scores = scores,
+                         .scratch = memory});
+}
+
+// The same by `parts` threads. Of several runs all but the last have the length of the first.
+void score_runs(ForwardPass& pass, const IndexKeys& keys, int64_t i, std::span<const RowRun> runs, int64_t num_scores,
+                float* scores, int64_t parts) {
+  pass.kernel.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      std::byte* memory = pass.kernel.thread_scratch(part);
+      if (runs.size() == 1) {
+        const int64_t first = num_scores * part / parts, last = num_scores * (part + 1) / parts;
+        const RowRun run = {runs[0].first + first, last - first};
+        score_runs_alone(pass, keys, i, {&run, 1}, scores + first, memory);
+      } else {
+        const int64_t count = std::ssize(runs), first = count * part / parts, last = count * (part + 1) / parts;
+        score_runs_alone(pass, keys, i, runs.subspan(first, last - first), scores + first * runs[0].count, memory);
+      }
+    }
+  });
+}
+
+// Chooses the list of row i of the call; returns how many rows it has. With `parts` > 1 the caller is the only thread at
+// work and shares the scoring with others.
+int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, IndexScratch scratch, int64_t parts) {
   const ModelConfig& config = pass.config;
   Workspace& ws = pass.ws;
   const Row& row = pass.rows[i];
@@ -69,7 +100,7 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
     return visible;
   }
 
-  const int64_t heads = config.index_n_heads, dim = config.index_head_dim, block_size = config.candidate_block_size;
+  const int64_t block_size = config.candidate_block_size;
   const std::span candidates(ws.candidates.data() + i * config.candidate_topk_blocks,
                              static_cast<size_t>(config.candidate_topk_blocks));
   int64_t num_runs = 1, num_scores = visible;
@@ -86,13 +117,13 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
   for (size_t b = 0; b < row.sequence->blocks.size(); ++b) {
     scratch.key_blocks[b] = pass.arena.block(row.sequence->blocks[b]) + group.index_offset;
   }
-  pass.ops.index_scores({.keys = {scratch.key_blocks, group.rows, dim},
-                         .num_heads = heads,
-                         .query = ws.index_query.data() + i * heads * dim,
-                         .head_weights = ws.head_weights.data() + i * heads,
-                         .runs = scratch.runs.first(num_runs),
-                         .scores = scratch.scores.data(),
-                         .scratch = scratch.kernel});
+  const IndexKeys keys = {scratch.key_blocks, group.rows, config.index_head_dim};
+  const std::span<const RowRun> runs = scratch.runs.first(num_runs);
+  if (parts > 1) {
+    score_runs(pass, keys, i, runs, num_scores, scratch.scores.data(), parts);
+  } else {
+    score_runs_alone(pass, keys, i, runs, scratch.scores.data(), scratch.kernel);
+  }
   const auto scores = std::span<const float>(scratch.scores.first(num_scores));
   if (plan.picks_candidates) {
     ws.candidate_count[i] = static_cast<int32_t>(
@@ -127,14 +158,20 @@ void select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPl
   project_index_query(pass, weights);
   Workspace& ws = pass.ws;
   const int64_t threads = pass.kernel.pool->num_threads();
-  pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
+  if (pass.num_rows() < threads) {  // few rows: all threads score each
+    for (int64_t i = 0; i < pass.num_rows(); ++i) {
+      ws.topk_count[i] = static_cast<int32_t>(select_for_row(pass, plan, i, scratch_of(pass, 0), threads));
+    }
+  } else {
+    pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t thread = begin; thread < end; ++thread) {
       const IndexScratch scratch = scratch_of(pass, thread);
       for (int64_t i = thread; i < pass.num_rows(); i += threads) {
-        ws.topk_count[i] = static_cast<int32_t>(select_for_row(pass, plan, i, scratch));
+        ws.topk_count[i] = static_cast<int32_t>(select_for_row(pass, plan, i, scratch, 1));
       }
     }
-  });
+    });
+  }
   if (pass.observer == nullptr) return;
   observe_lists(pass, "topk", layer, ws.topk.data(), ws.topk_count.data(), pass.config.index_topk);
   if (plan.picks_candidates) {

@@ -107,7 +107,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   ASSIGN_OR_RETURN(impl->compress_rope,
                    RopeTable::make(yarn_frequencies(config.compress_rope_theta, rotary, config.rope_scaling),
                                    options.max_context_tokens));
-  ASSIGN_OR_RETURN(impl->weights, load_weights(checkpoint, impl->layers, progress));
+  ASSIGN_OR_RETURN(impl->weights, load_weights(checkpoint, impl->layers, options.num_threads, progress));
   impl->pool = std::make_unique<ThreadPool>(options.num_threads, ThreadPool::Pinning::kOneCorePerThread);
   impl->kernel = {impl->pool.get(), impl->workspace.kernel_scratch.data(), impl->workspace.kernel_scratch_bytes};
   impl->rows.reserve(static_cast<size_t>(options.max_batch_tokens));

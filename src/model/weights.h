@@ -44,8 +44,17 @@ struct IndexerWeights {
   Matrix wq_b, weights_proj;
 };
 
+// A tensor as the checkpoint has it, in the memory of ModelWeights.
+struct RawTensor {
+  std::byte* data = nullptr;
+  template <typename T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(data);
+  }
+};
+
 struct EngramWeights {
-  AlignedBuffer codes, scales;  // row-major E4M3 [rows][head_dim], E8M0 [rows][head_dim / 32]
+  RawTensor codes, scales;  // row-major E4M3 [rows][head_dim], E8M0 [rows][head_dim / 32]
   Matrix wkv;
   std::vector<Bf16> q_weight, k_weight;
 };
@@ -65,14 +74,15 @@ struct BlockWeights {
 struct DsparkWeights {
   Matrix main_proj;
   std::vector<Bf16> main_norm, norm;
-  AlignedBuffer markov_embed;  // BF16 [vocab][rank]
+  RawTensor markov_embed;  // BF16 [vocab][rank]
   Matrix markov_head;
   Matrix confidence;           // [1][hidden + rank]
   std::vector<BlockWeights> stages;
 };
 
 struct ModelWeights {
-  AlignedBuffer embed;  // BF16 [vocab][hidden]
+  AlignedBuffer memory;  // what the matrices and tensors below point into
+  RawTensor embed;  // BF16 [vocab][hidden]
   Matrix head;
   std::vector<Bf16> norm;
   std::vector<BlockWeights> layers;
@@ -80,8 +90,9 @@ struct ModelWeights {
   uint64_t size_bytes = 0;
 };
 
-// Reads everything the text path needs. Progress counts bytes of the checkpoint.
-Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan,
+// Reads everything the text path needs into one block of memory: 2 x num_threads threads read pieces of a few MiB and pack
+// them where they belong, so that no tensor exists twice. Progress counts bytes of the checkpoint, on the calling thread.
+Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan, int num_threads,
                                   const ProgressFunction& progress);
 
 }  // namespace deepinfer

@@ -98,7 +98,8 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.expert_ids, slots);
   allocate(ws.expert_weights, slots);
   allocate(ws.slot_tokens, slots);
-  allocate(ws.token_slots, slots);
+  allocate(ws.tasks, 2 * experts + 3 + config.o_groups);
+  allocate(ws.token_slots, all_slots);
   allocate(ws.token_slot_count, rows);
   allocate(ws.slot_weights, slots);
   allocate(ws.gate, all_slots * inner);

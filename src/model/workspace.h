@@ -72,6 +72,7 @@ struct Workspace {
   Array<float> router_logits, router_scores;
   Array<int32_t> expert_ids;
   Array<float> expert_weights;
+  Array<LinearTask> tasks;          // of one region
   Array<int32_t> slot_tokens, token_slots, token_slot_count;
   Array<float> slot_weights;
   Array<Bf16> gate, up, activated, expert_out;

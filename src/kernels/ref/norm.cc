@@ -1,4 +1,4 @@
-// Norm, rotation, SwiGLU, the pair pool of the compressor.
+// Norm, rotation, SwiGLU, sums of rows, the pair pool of the compressor.
 #include <algorithm>
 #include <cmath>
 
@@ -41,6 +41,16 @@ void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weigh
       const float g = std::min(to_float(gate[i]), limit);
       const float u = std::clamp(to_float(up[i]), -limit, limit);
       out[i] = to_bf16(weight * (g * sigmoid_f32(g) * u));
+    }
+  }
+}
+
+void sum_rows(KernelContext&, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Bf16* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t d = 0; d < cols; ++d) {
+      float sum = 0;
+      for (int64_t i = 0; i < count; ++i) sum += to_float(x[index[row * count + i] * cols + d]);
+      out[row * cols + d] = to_bf16(sum);
     }
   }
 }

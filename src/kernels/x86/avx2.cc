@@ -19,6 +19,7 @@ const Ops& table() {
       .hc_fold = hc_fold,
       .hc_unfold = hc_unfold,
       .swiglu = swiglu,
+      .sum_rows = sum_rows,
       .sparse_attention = sparse_attention,
       .index_scores = index_scores,
       .engram_gate = engram_gate,

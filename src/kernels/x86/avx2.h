@@ -25,6 +25,7 @@ void hc_fold(KernelContext&, const Bf16* h, const float* weights, int64_t weight
 void hc_unfold(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h);
 void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
             float limit, Bf16* out);
+void sum_rows(KernelContext&, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Bf16* out);
 void engram_gate(KernelContext&, const EngramGateArgs& args, int64_t rows);
 
 }  // namespace deepinfer::avx2

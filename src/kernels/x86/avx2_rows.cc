@@ -169,6 +169,18 @@ void swiglu(KernelContext& ctx, const Bf16* gate, const Bf16* up, const float* w
   });
 }
 
+void sum_rows(KernelContext& ctx, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols,
+              Bf16* out) {
+  if (cols % 8 != 0) return ref::sum_rows(ctx, x, index, count, rows, cols, out);
+  for_each_row(ctx, rows, count * cols, [&](int64_t row) {
+    for (int64_t d = 0; d < cols; d += 8) {
+      __m256 sum = _mm256_setzero_ps();
+      for (int64_t i = 0; i < count; ++i) sum = _mm256_add_ps(sum, load_bf16(x + index[row * count + i] * cols + d));
+      store_bf16(out + row * cols + d, sum);
+    }
+  });
+}
+
 // ---- hyper-connections -------------------------------------------------------------------------------------------------
 
 namespace {
