@@ -5,6 +5,7 @@
 #include "apps/generate_command.h"
 #include "apps/inspect_command.h"
 #include "apps/kv_command.h"
+#include "apps/make_checkpoint_command.h"
 #include "apps/recipe_check_command.h"
 #include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
@@ -21,6 +22,7 @@ constexpr AddCommand kCommands[] = {
     add_inspect_command,
     add_verify_command,
     add_kv_command,
+    add_make_checkpoint_command,
     add_tokenize_command,
     add_detokenize_command,
     add_recipe_check_command,

@@ -9,14 +9,11 @@
 
 #include "base/status.h"
 #include "checkpoint/config.h"
+#include "checkpoint/presets.h"
 #include "json/json.h"
 #include "tensor/tensor.h"
 
 namespace deepinfer {
-
-// The config.json of the released Flash model, and one of the same form with ten narrow layers.
-std::string flash_config_text();
-std::string small_config_text();
 
 struct FakeTensor {
   std::string name;
