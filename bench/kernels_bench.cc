@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -339,7 +340,6 @@ void print_row(const Figures& f) {
              f.item->shape, f.item->rows, time_text(seconds), time_text(f.seconds.low), time_text(f.seconds.high),
              f.item->bytes / seconds / 1e9, f.item->operations / seconds / 1e9, 100 * f.share.median,
              time_text(f.reference.median), time_text(f.rival.median));
-  std::fflush(stdout);
 }
 
 void write_json(const std::string& path, const MachineFigures& machine, std::string_view isa,
@@ -391,6 +391,7 @@ int run(const Options& options) {
     fmt::print(stderr, "kernels_bench: {}\n", ops.error().message());
     return 1;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines appear as they come, in a pipe too
   const std::string priority = raise_priority();
   Suite suite(options);
   auto probe = MachineProbe::make(suite.pool());

@@ -7,6 +7,8 @@
 // its lines are left out.
 #include <fmt/core.h>
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -39,6 +41,18 @@ double seconds_of(const std::function<void()>& work) {
   const auto start = Clock::time_point::clock::now();
   work();
   return Seconds(Clock::time_point::clock::now() - start).count();
+}
+
+// Processor time of this thread: what a core can do, whoever else uses it now.
+double processor_seconds_of(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time;
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  };
+  const double start = now();
+  work();
+  return now() - start;
 }
 
 double median(std::vector<double> values) {
@@ -132,7 +146,7 @@ StoreOptions options_for(const std::string& directory, uint64_t blocks) {
   options.group_bytes = {22'784, 22'784, 22'784, 45'568};
   options.master_key[0] = std::byte{1};
   options.read_queues = 2;
-  options.read_bytes = kDepth * kSlot;
+  options.read_depth = kDepth;
   options.scrub_every = std::chrono::hours(0);
   return options;
 }
@@ -202,12 +216,12 @@ void bench_index(Table& table, int rounds) {
   const double records = static_cast<double>(kSegments) * geometry.num_slots;
   for (int round = 0; round < rounds; ++round) {
     Index index = must(Index::make(static_cast<uint64_t>(records)));
-    const double seconds = seconds_of([&] {
+    const double seconds = processor_seconds_of([&] {
       for (uint32_t s = 0; s < kSegments; ++s) {
         const auto header = must(parse_footer_header(footers[s], segment));
         must(check_footer_entries(footers[s], header, segment));
         for (uint32_t i = 0; i < header.num_entries; ++i) {
-          if (i + 8 < header.num_entries) index.prefetch(footer_entry(footers[s], i + 8).key);
+          if (i + 8 < header.num_entries) index.prefetch(footer_key(footers[s], i + 8));
           const FooterEntry entry = footer_entry(footers[s], i);
           if (index.find(entry.key)) continue;
           (void)index.insert(entry.key, {{s, entry.slot}, entry.retention, entry.lineage, 0, 1});
@@ -215,7 +229,7 @@ void bench_index(Table& table, int rounds) {
       }
     });
     const double rate = records / seconds;
-    table.add("index recovery from footers in memory", "M/s", rate / 1e6, 0, 7);
+    table.add("index recovery from footers, a core", "M/s", rate / 1e6, 0, 7);
     table.add("  projected for 100 TB (871 M) on one core", "s", 871e6 / rate, 0, 0);
   }
 }
