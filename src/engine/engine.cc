@@ -1,194 +1,178 @@
+// The public face: checks requests, names their prefixes, and hands them to the engine thread.
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
+#include <thread>
 
+#include "base/log.h"
+#include "engine/executor.h"
+#include "engine/inbox.h"
+#include "engine/loop.h"
+#include "engine/stats.h"
 #include "model/model.h"
+#include "store/keys.h"
 
 namespace deepinfer {
 namespace {
 
-struct Outcome {
-  FinishReason reason = FinishReason::kStop;
-  int64_t completion_tokens = 0;
-};
+static_assert(std::endian::native == std::endian::little, "prefix keys hash tokens as little-endian words");
 
-// Prefill in chunks, then one token at a time; looks for a cancel between forward calls.
-Result<Outcome> generate(Model& model, Sampler& sampler, const EngineRequest& request, int32_t answer_index,
-                         const std::atomic<bool>& cancelled, const EventSink& sink) {
-  ASSIGN_OR_RETURN(const auto sequence, model.make_sequence());
-  const std::span<const int32_t> prompt(request.prompt_ids);
-  const auto prompt_tokens = std::ssize(prompt);
-  const int64_t limit = std::min(request.max_tokens, model.options().max_context_tokens - prompt_tokens);
+int64_t max_running_of(const EngineOptions& options, const Model& model) {
+  const int64_t states = model.options().max_sequences;
+  const int64_t wanted = options.max_running > 0 ? options.max_running : states - states / 4;
+  return std::min({wanted, states, model.options().max_batch_tokens});
+}
 
-  const int64_t chunk = model.options().max_batch_tokens;
+LoopShape shape_of(const EngineOptions& options, const Model& model, const Executor& executor) {
+  const ModelConfig& config = model.config();
+  return {.max_context = model.options().max_context_tokens,
+          .max_rows = model.options().max_batch_tokens,
+          .num_blocks = static_cast<int64_t>(model.memory_plan().kv_blocks),
+          .num_states = model.options().max_sequences,
+          .max_running = max_running_of(options, model),
+          .swap_blocks = executor.num_swap_blocks(),
+          .swap_states = executor.num_swap_states(),
+          .window = config.sliding_window,
+          .reach = config.num_hidden_layers * (config.sliding_window - 1),
+          // Rings must survive a step back; a shorter tail would leave holes in them.
+          .decoder_tail = std::max(options.decoder_tail, config.sliding_window + model.max_step_back())};
+}
 
-  std::span<const float> logits;
-  std::vector<float> adjusted;
-  TokenCounts counts;
-  for (int64_t position = 0; position < prompt_tokens; position += chunk) {
-    if (cancelled) return Outcome{FinishReason::kCancelled, 0};
-    const auto ids = prompt.subspan(position, std::min(chunk, prompt_tokens - position));
-    const bool is_last = position + chunk >= prompt_tokens;
-    const SequenceSpan span{sequence.get(), position, ids, is_last ? LogitsRows::kLast : LogitsRows::kNone};
-    ASSIGN_OR_RETURN(logits, model.forward({&span, 1}));
-  }
-  for (int64_t produced = 0;;) {
-    if (cancelled) return Outcome{FinishReason::kCancelled, produced};
-    const int64_t position = prompt_tokens + produced;
-    std::span<const float> drawn_from = logits;
-    if (request.sampling.adjusts_logits()) {
-      adjusted.assign(logits.begin(), logits.end());
-      adjust_logits(request.sampling, counts, adjusted);
-      drawn_from = adjusted;
-    }
-    ASSIGN_OR_RETURN(const int32_t token, sampler.sample(drawn_from, request.sampling, position));
-    ++produced;
-    ++counts[token];
-    if (std::find(request.stop_ids.begin(), request.stop_ids.end(), token) != request.stop_ids.end()) {
-      return Outcome{FinishReason::kStop, produced};
-    }
-    EngineEvent event{.kind = EngineEvent::Kind::kToken, .answer_index = answer_index, .token_id = token};
-    if (request.top_logprobs) {
-      event.logprobs =
-          std::make_shared<const TokenLogprobs>(token_logprobs(logits, token, *request.top_logprobs));
-    }
-    sink(event);
-    if (produced == limit) return Outcome{FinishReason::kLength, produced};
-    const SequenceSpan span{sequence.get(), position, {&token, 1}, LogitsRows::kLast};
-    ASSIGN_OR_RETURN(logits, model.forward({&span, 1}));
-  }
+int64_t swap_blocks_of(const EngineOptions& options, const Model& model) {
+  return options.swap_blocks >= 0 ? options.swap_blocks : static_cast<int64_t>(model.memory_plan().kv_blocks) / 4;
 }
 
 }  // namespace
 
-// One request from submit to its last event. Shared by the queue and the running slot, so that cancel finds
-// it in both.
-struct Engine::Job {
-  RequestId id = 0;
-  int32_t answer_index = 0;
-  EngineRequest request;  // with its own seed
-  EventSink sink;
-  std::atomic<bool> cancelled{
-      false};  // set by cancel(), polled by the engine thread; no other data hangs on it
+struct Engine::Impl {
+  std::unique_ptr<Model> model;
+  const EngineOptions options;
+  const Clock& clock;
+  Counter& count_requests;
+  Executor executor;
+  const LoopShape shape;
+  Inbox<Message> inbox;
+  std::atomic<int64_t> queued{0};   // answers not admitted yet; a count of its own, orders nothing
+  std::atomic<RequestId> next_id{1};
+  StatsBoard board;
+  EngineLoop loop;
+  std::jthread thread;              // last member: joined before the rest goes
+
+  Impl(std::unique_ptr<Model> model_in, EngineOptions options_in, Counters& counters)
+      : model(std::move(model_in)),
+        options(std::move(options_in)),
+        clock(options.clock != nullptr ? *options.clock : system_clock()),
+        count_requests(counters.get("requests")),
+        executor(*model, options, swap_blocks_of(options, *model), max_running_of(options, *model)),
+        shape(shape_of(options, *model, executor)),
+        loop(shape, options, executor, inbox, queued, board, counters),
+        thread([this] { loop.run(); }) {}
+
+  Status check(const EngineRequest& request) const;
+  Status check_memory(const EngineRequest& request) const;
 };
 
 Engine::Engine(std::unique_ptr<Model> model, EngineOptions options, Counters& counters)
-    : model_(std::move(model)),
-      options_(options),
-      counters_(counters),
-      sampler_(model_->config().vocab_size),
-      thread_([this](std::stop_token stop) { loop(std::move(stop)); }) {}
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(options), counters)) {}
 
 Engine::~Engine() {
-  thread_.request_stop();
-  {
-    const std::lock_guard lock(mu_);
-    if (running_) running_->cancelled = true;
-    for (const auto& job : queue_) job->cancelled = true;
-  }
-  work_.notify_all();
-  thread_.join();
+  impl_->inbox.push({.kind = Message::Kind::kStop, .submission = {}});
+  impl_->thread.join();
 }
 
-int64_t Engine::max_context_tokens() const {
-  return model_->options().max_context_tokens;
-}
-int64_t Engine::vocab_size() const {
-  return model_->config().vocab_size;
-}
+int64_t Engine::max_context_tokens() const { return impl_->shape.max_context; }
+int64_t Engine::vocab_size() const { return impl_->model->config().vocab_size; }
 
-Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) {
+Status Engine::Impl::check(const EngineRequest& request) const {
   const auto prompt = std::ssize(request.prompt_ids);
+  const int64_t vocab = model->config().vocab_size;
   if (prompt == 0) return Error(Code::kInvalidArgument, "prompt_ids: found none, expected at least one");
-  if (prompt >= max_context_tokens()) {
+  if (prompt >= shape.max_context) {
     return Error(Code::kInvalidArgument,
                  "prompt_ids: found {} tokens, expected at most {}: the context holds {}", prompt,
-                 max_context_tokens() - 1, max_context_tokens());
+                 shape.max_context - 1, shape.max_context);
   }
   for (const int32_t id : request.prompt_ids) {
-    if (id < 0 || id >= vocab_size()) {
-      return Error(Code::kInvalidArgument, "prompt_ids: found {}, expected 0 to {}", id, vocab_size() - 1);
+    if (id < 0 || id >= vocab) {
+      return Error(Code::kInvalidArgument, "prompt_ids: found {}, expected 0 to {}", id, vocab - 1);
     }
   }
   if (request.max_tokens < 1) {
     return Error(Code::kInvalidArgument, "max_tokens: found {}, expected at least 1", request.max_tokens);
   }
-  RETURN_IF_ERROR(check_sampling_params(request.sampling));
-
   if (request.n < 1) return Error(Code::kInvalidArgument, "n: found {}, expected at least 1", request.n);
+  if (request.priority < 0 || request.priority >= kNumPriorities) {
+    return Error(Code::kInvalidArgument, "priority: found {}, expected 0 to {}", request.priority, kNumPriorities - 1);
+  }
+  RETURN_IF_ERROR(check_sampling_params(request.sampling));
+  return check_memory(request);
+}
 
-  const std::lock_guard lock(mu_);
-  if (std::ssize(queue_) + request.n > options_.max_queued_requests) {
-    return Error(Code::kResourceExhausted, "{} requests are waiting already", queue_.size());
+// What could never run, even alone, is refused at the door.
+Status Engine::Impl::check_memory(const EngineRequest& request) const {
+  const auto prompt = std::ssize(request.prompt_ids);
+  const int64_t limit = std::min(request.max_tokens, shape.max_context - prompt);
+  const int64_t needed = std::max(blocks_for(prompt + limit), blocks_for(prompt) + std::min<int64_t>(request.n, shape.max_running) - 1);
+  if (needed > shape.num_blocks) {
+    return Error(Code::kInvalidArgument,
+                 "prompt_ids: {} tokens and {} new ones need {} KV blocks of {} tokens, the pool has {}", prompt, limit,
+                 needed, kBlockTokens, shape.num_blocks);
   }
-  const RequestId first_id = next_id_;
-  for (int32_t i = 0; i < request.n; ++i) {
-    auto job = std::make_shared<Job>();
-    job->id = next_id_++;
-    job->answer_index = i;
-    job->request = request;
-    job->request.sampling.seed += static_cast<uint64_t>(i);
-    job->sink = sink;
-    queue_.push_back(std::move(job));
+  return {};
+}
+
+Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) {
+  Impl& impl = *impl_;
+  RETURN_IF_ERROR(impl.check(request));
+  const int32_t answers = request.n;
+  const int64_t before = impl.queued.fetch_add(answers);
+  if (before + answers > impl.options.max_queued_requests) {
+    impl.queued.fetch_sub(answers);
+    return Error(Code::kResourceExhausted, "{} requests are waiting already", before);
   }
-  counters_.get("requests").add();
-  work_.notify_one();
+  auto submission = std::make_shared<Submission>();
+  submission->exact = request.exact || impl.options.exact;
+  // More answers than run at once compute the prompt one by one; none may see what another left.
+  submission->use_cache = request.use_cache && impl.options.prefix_cache && answers <= impl.shape.max_running;
+  submission->arrival = impl.clock.now();
+  if (submission->use_cache) {
+    store::ChainHasher hasher(store::Key{}, store::Digest{});
+    submission->root = hasher.root(store::as_bytes(request.cache_salt));
+    const std::span<const int32_t> tokens(request.prompt_ids);
+    for (size_t at = 0; at + kBlockTokens <= tokens.size(); at += kBlockTokens) {
+      submission->keys.push_back(hasher.next(at == 0 ? submission->root : submission->keys.back(),
+                                             std::as_bytes(tokens.subspan(at, kBlockTokens))));
+    }
+  }
+  submission->request = std::move(request);
+  submission->sink = std::move(sink);
+  const RequestId first_id = impl.next_id.fetch_add(static_cast<uint64_t>(answers));
+  submission->first_id = first_id;
+  impl.count_requests.add();
+  impl.inbox.push({.kind = Message::Kind::kSubmit, .submission = std::move(submission)});
   return first_id;
 }
 
-void Engine::cancel(RequestId id) {
-  const std::lock_guard lock(mu_);
-  if (running_ && running_->id == id) running_->cancelled = true;
-  for (const auto& job : queue_) {
-    if (job->id == id) job->cancelled = true;
-  }
-}
+void Engine::cancel(RequestId id) { impl_->inbox.push({.kind = Message::Kind::kCancel, .id = id, .submission = {}}); }
+void Engine::pause(RequestId id) { impl_->inbox.push({.kind = Message::Kind::kPause, .id = id, .submission = {}}); }
+void Engine::resume(RequestId id) { impl_->inbox.push({.kind = Message::Kind::kResume, .id = id, .submission = {}}); }
 
 EngineStats Engine::stats() const {
-  const std::lock_guard lock(mu_);
-  return {.running = running_ ? 1 : 0, .waiting = std::ssize(queue_)};
+  EngineStats stats = impl_->board.load();
+  stats.waiting = impl_->queued.load() + stats.preempted;
+  return stats;
 }
 
-// Every queued job passes through run(), also after a stop, so that each request gets its last event.
-void Engine::loop(std::stop_token stop) {
-  while (true) {
-    {
-      std::unique_lock lock(mu_);
-      running_.reset();
-      work_.wait(lock, stop, [this] { return !queue_.empty(); });
-      if (queue_.empty()) return;
-      running_ = std::move(queue_.front());
-      queue_.pop_front();
-    }
-    run(*running_);  // only this thread replaces running_
-  }
-}
-
-void Engine::run(Job& job) {
-  EngineEvent finished{.kind = EngineEvent::Kind::kFinished,
-                       .answer_index = job.answer_index,
-                       .prompt_tokens = std::ssize(job.request.prompt_ids)};
-  const auto outcome = [&]() -> Result<Outcome> {
-    try {
-      return generate(*model_, sampler_, job.request, job.answer_index, job.cancelled, job.sink);
-    } catch (const std::exception& exception) {  // memory, mostly: this request ends, the others live
-      return Error(Code::kInternal, "request {}: {}", job.id, exception.what());
-    }
-  }();
-  if (outcome.ok()) {
-    finished.finish_reason = outcome->reason;
-    finished.completion_tokens = outcome->completion_tokens;
-    counters_.get("prompt_tokens").add(finished.prompt_tokens);
-    counters_.get("completion_tokens").add(finished.completion_tokens);
-    if (outcome->reason == FinishReason::kCancelled) counters_.get("cancelled").add();
-  } else {
-    finished.finish_reason = FinishReason::kError;
-    finished.error = outcome.error();
-    counters_.get("errors").add();
-  }
-  job.sink(finished);
+std::string Engine::memory_plan() const {
+  const MemoryPlan& plan = impl_->model->memory_plan();
+  const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  return fmt::format(
+      "memory plan (MiB): weights {:.1f}, KV blocks {:.1f} ({} of {} tokens), states {:.1f} ({}), workspace {:.1f}, "
+      "RoPE {:.1f}, swap {:.1f}, total {:.1f}; {} answers at once",
+      mib(plan.weight_bytes), mib(plan.kv_blocks * plan.kv_block_bytes), plan.kv_blocks, kBlockTokens,
+      mib(plan.sequence_states * plan.sequence_state_bytes), plan.sequence_states, mib(plan.workspace_bytes),
+      mib(plan.rope_bytes), mib(impl_->executor.swap_bytes()), mib(plan.total_bytes() + impl_->executor.swap_bytes()),
+      impl_->shape.max_running);
 }
 
 }  // namespace deepinfer

@@ -1,0 +1,89 @@
+// One step as the executor runs it, and what it answers. Plain data that the engine thread fills and the executor
+// reads, or the other way round; never both at a time (step_runner.h). Buffers are reused: a step allocates nothing
+// once they have grown.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/status.h"
+#include "cache/prefix_cache.h"
+#include "engine/engine.h"
+#include "model/kv_arena.h"
+#include "model/model.h"
+#include "sampling/penalties.h"
+
+namespace deepinfer {
+
+// What the executor remembers of one answer between steps. Owned by the engine's job, which lives until no submitted
+// step refers to it; touched by the executor alone.
+struct AnswerState {
+  uint64_t request = 0;
+  SamplingParams sampling;  // with the answer's own seed
+  std::optional<int32_t> top_logprobs;
+  std::optional<int32_t> prompt_logprobs_top;
+  TokenCounts counts;       // of the answer, when penalties need them
+  int32_t last_token = 0;   // drawn last; fed to the model in the next step
+  std::vector<TokenLogprobs> prompt_logprobs;
+};
+
+// Moves of state and block bytes, in the order of the list.
+struct StateOp {
+  enum class Kind {
+    kStart,      // state `to` is empty and goes on at `position`; `before`: the tokens before it
+    kCopyState,  // state `from` to state `to`
+    kResume,     // state `to` goes on at `position` under `cut`
+    kCopyBlock,  // block `from` to block `to`
+    kSwapOut,    // state `from` and its `blocks` to swap state `to` and `swap_blocks`
+    kSwapIn,     // swap state `from` and `swap_blocks` to state `to` and `blocks`
+  } kind = Kind::kStart;
+  int32_t from = 0, to = 0;
+  int64_t position = 0;
+  SequenceCut cut = {};
+  std::vector<int32_t> before = {};
+  std::vector<BlockId> blocks = {}, swap_blocks = {};
+};
+
+struct BatchSpan {
+  StateId state{};
+  int64_t first_position = 0;
+  int64_t first_id = 0, num_ids = 0;        // in Batch::ids
+  AnswerState* feeds_last = nullptr;        // set: the one id is its last token
+  int64_t first_block = 0;                  // of the block table
+  int64_t first_new_block = 0, num_new_blocks = 0;  // in Batch::blocks
+  int64_t first_sample = 0, num_samples = 0;  // in Batch::samples, drawn from the span's last row
+  AnswerState* prompt_logprobs = nullptr;   // set: those of every row's next token are appended
+  int32_t next_id = 0;                      // the prompt token behind the span, when prompt_logprobs is set; -1 none
+};
+
+struct SampleResult {
+  int32_t token = 0;
+  std::shared_ptr<const TokenLogprobs> logprobs;
+  std::shared_ptr<const std::vector<TokenLogprobs>> prompt_logprobs;
+  std::optional<Error> error;
+};
+struct Sample {
+  AnswerState* answer = nullptr;
+  int64_t position = 0;  // of the token drawn
+  SampleResult result;
+};
+
+struct Batch {
+  std::vector<StateOp> before, after;
+  std::vector<BatchSpan> spans;
+  std::vector<int32_t> ids;
+  std::vector<BlockId> blocks;
+  std::vector<Sample> samples;
+
+  // The executor's answer.
+  std::vector<SpanFault> faults;
+  std::optional<Error> failure;  // of the step as a whole
+  Clock::duration execute_time{}, sample_time{};
+
+  void clear();
+  bool empty() const { return spans.empty() && before.empty() && after.empty(); }
+};
+
+}  // namespace deepinfer

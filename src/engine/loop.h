@@ -1,0 +1,143 @@
+// The engine thread: owns the sequences, their block tables and the prefix cache (private to the room).
+//
+// One turn: take messages, plan a step, wait for the step before, start the new one, commit the one before. At depth 1
+// planning and committing happen while a step runs: lengths are optimistic (every step draws), an end that only the
+// drawn token shows is seen one step late, and the row that ran for nothing is dropped. Nothing a submitted step refers
+// to is given back before the step is committed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/inbox.h"
+#include "engine/job.h"
+#include "engine/stats.h"
+#include "engine/step_runner.h"
+#include "store/keys.h"
+
+namespace deepinfer {
+
+struct Message {
+  enum class Kind { kSubmit, kCancel, kPause, kResume, kStop } kind = Kind::kStop;
+  Engine::RequestId id = 0;
+  std::shared_ptr<const Submission> submission;
+};
+
+// What the loop needs to know of the model and its options; numbers only, so that it never touches the model itself.
+struct LoopShape {
+  int64_t max_context = 0, max_rows = 0;
+  int64_t num_blocks = 0, num_states = 0, max_running = 0;
+  int64_t swap_blocks = 0, swap_states = 0;
+  int64_t window = 0, reach = 0, decoder_tail = 0;
+};
+
+class EngineLoop {
+ public:
+  // Borrows everything; `queued` counts answers that wait for their first admission.
+  EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor, Inbox<Message>& inbox,
+             std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters);
+
+  // Until a stop message came and every request has ended.
+  void run();
+
+ private:
+  // Beside a batch: which job each span and sample belongs to.
+  struct Entry {
+    Job* job = nullptr;
+    uint64_t epoch = 0;
+    int64_t first = 0, count = 0;
+    std::vector<Job*> drawing;  // jobs of the span's samples
+  };
+  struct Keep {
+    Job* job = nullptr;
+    uint64_t epoch = 0;
+    StateId state{};
+    KeptState kept;
+  };
+  struct Step {
+    Batch batch;
+    std::vector<Entry> entries;
+    size_t num_entries = 0;  // entries are reused
+    std::vector<Keep> keeps;
+  };
+
+  // loop.cc
+  void take_messages();
+  void accept(const std::shared_ptr<const Submission>& submission);
+  void add_job(const std::shared_ptr<const Submission>& submission, int32_t first_answer, int32_t answers);
+  void cancel(Engine::RequestId id);
+  void end_late_requests();
+  void commit(Step& step);
+  void commit_span(Step& step, size_t index, const SpanFault* fault);
+  void commit_token(Job& job, const SampleResult& result);
+  void publish(Job& job);
+  void extend_keys(Job& job);
+  void finish_event(Job& job, int32_t answer_index, FinishReason reason, const std::optional<Error>& error);
+  void end(Job& job, FinishReason reason, std::optional<Error> error = std::nullopt);  // all its answers
+  void settle(Job& job);   // gives back what an ended job holds, once no step refers to it
+  void give_back(Job& job, bool keep_prefix);
+  void drop_swap(Job& job);
+  void break_stall();
+  void idle();
+  void update_stats();
+
+  // planning.cc
+  bool plan(Step& step);
+  void view_running();
+  void view_waiting();
+  void look_up(Job& job);
+  Hit cold(const Job& job, MissReason reason) const;
+  bool can_promise_swap(int64_t blocks) const;
+  void preempt(Job& job, Step& step);
+  void admit(Job& job, Step& step);
+  bool add_span(Job& job, const Span& span, Step& step);
+  bool grow(Job& job, int64_t count);  // allocates blocks until it holds `count`
+  void split_forks(Job& job, Step& step, Entry& entry);
+  void keep_copy(Job& job, int64_t position, Step& step);
+  void add_sample(Job& job, Step& step, Entry& entry);
+  void count_hit(const Job& job, const Hit& hit);
+  KeptState describe_state(const Job& job, int64_t position) const;
+  int64_t reserve_of(const Job& job) const;
+
+  const LoopShape shape_;
+  const EngineOptions& options_;
+  const Clock& clock_;
+  ScheduleLimits limits_;
+  Inbox<Message>& inbox_;
+  std::atomic<int64_t>& queued_;
+  StatsBoard& board_;
+  Counter &count_prompt_, &count_completion_, &count_cancelled_, &count_errors_;
+  std::unique_ptr<StepRunner> runner_;
+  store::ChainHasher hasher_;
+
+  PrefixCache cache_;
+  BlockPool swap_blocks_;
+  std::vector<int32_t> free_swap_states_;
+  int64_t promised_swap_blocks_ = 0, promised_swap_states_ = 0;  // of the free ones, set aside
+
+  struct ByPlace {
+    bool operator()(const Job* a, const Job* b) const { return a->place < b->place; }
+  };
+  std::unordered_map<Engine::RequestId, std::unique_ptr<Job>> jobs_;  // until settled
+  std::unordered_map<Engine::RequestId, Engine::RequestId> fork_of_;  // answers that have no job of their own yet
+  std::set<Job*, ByPlace> waiting_;
+  std::vector<Job*> running_;
+  std::multimap<Clock::time_point, Engine::RequestId> deadlines_;
+  uint64_t next_place_ = 0;
+  bool stopping_ = false;
+
+  Step steps_[2];
+  StepPlan plan_;
+  std::vector<RunningView> running_views_;
+  std::vector<WaitingView> waiting_views_;
+  std::vector<Job*> candidates_;  // of waiting_views_
+  std::vector<Job*> planned_;     // by the indices of the plan
+  EngineStats stats_;
+  Clock::time_point next_expiry_{};
+  const int lane_;
+};
+
+}  // namespace deepinfer

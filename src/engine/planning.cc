@@ -1,0 +1,415 @@
+// From the state of the loop to views, from the plan to a batch (the rest of EngineLoop is in loop.cc).
+#include <algorithm>
+
+#include "engine/loop.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr size_t kWaitingLookedAt = 5;   // the first ones; others may pass the first only so often
+constexpr int64_t kShortestKept = 32;    // prompts below are computed again sooner than a state is copied
+
+}  // namespace
+
+bool EngineLoop::plan(Step& step) {
+  step.batch.clear();
+  step.num_entries = 0;
+  step.keeps.clear();
+  if (running_.empty() && waiting_.empty()) return false;
+  view_running();
+  view_waiting();
+  plan_step(limits_, running_views_, waiting_views_, cache_.num_available_blocks(), cache_.num_available_states(),
+            plan_);
+
+  // Indices of the plan to jobs, before the lists change.
+  std::vector<Job*>& order = planned_;
+  order = running_;
+  for (const int32_t index : plan_.admitted) order.push_back(candidates_[static_cast<size_t>(index)]);
+  if (plan_.bypassed) ++candidates_[static_cast<size_t>(*plan_.bypassed)]->bypassed;
+  for (const int32_t index : plan_.preempted) preempt(*order[static_cast<size_t>(index)], step);
+  for (const int32_t index : plan_.admitted) admit(*candidates_[static_cast<size_t>(index)], step);
+  stats_.batch_rows = stats_.batch_sequences = 0;
+  for (const Span& span : plan_.spans) {
+    if (!add_span(*order[static_cast<size_t>(span.sequence)], span, step)) continue;
+    stats_.batch_rows += span.count;
+    ++stats_.batch_sequences;
+    stats_.encoder_only_rows += span.encoder_rows;
+  }
+  stats_.decode_rows += plan_.decode_rows;
+  stats_.prefill_rows += plan_.prefill_rows;
+  return !step.batch.empty();
+}
+
+// ---- views -----------------------------------------------------------------------------------------------------------
+
+int64_t EngineLoop::reserve_of(const Job& job) const {
+  const int64_t each = blocks_for(job.prompt + (job.firm() ? job.limit : std::min(job.limit, options_.reserve_tokens)));
+  // Every further answer will have its own blocks behind the full ones of the prompt.
+  return each + (job.answers() - 1) * (each - job.prompt / kBlockTokens);
+}
+
+void EngineLoop::view_running() {
+  // What pre-empting somebody would free matters only when memory is short.
+  const bool short_of_blocks =
+      cache_.blocks().num_available() <
+      2 * std::ssize(running_) + blocks_for(limits_.max_rows) + (waiting_.empty() ? 0 : shape_.num_blocks);
+  running_views_.clear();
+  for (const Job* job : running_) {
+    int64_t freeable = 0;
+    if (short_of_blocks) {
+      for (const BlockId block : job->blocks) freeable += cache_.blocks().references(block) == 1 ? 1 : 0;
+    }
+    running_views_.push_back({.place = job->place,
+                              .priority = job->request().priority,
+                              .known = job->known(),
+                              .done = job->done,
+                              .blocks = std::ssize(job->blocks),
+                              .reserve = reserve_of(*job),
+                              .reserve_is_firm = job->firm(),
+                              .freeable = freeable,
+                              .checkpoint = job->checkpoint,
+                              .decoder_first = job->cut.decoder_first,
+                              .forks = job->answers() - 1,
+                              .paused = job->paused});
+  }
+}
+
+void EngineLoop::view_waiting() {
+  waiting_views_.clear();
+  candidates_.clear();
+  for (Job* job : waiting_) {
+    if (waiting_views_.size() == kWaitingLookedAt) break;
+    if (job->paused) continue;
+    const int64_t known = job->known();
+    WaitingView view = {.place = job->place,
+                        .priority = job->request().priority,
+                        .start = job->done,
+                        .known = known,
+                        .answers = job->answers(),
+                        .swapped = job->swapped.has_value(),
+                        .bypassed = job->bypassed};
+    if (job->swapped) {
+      view.blocks_needed = std::max(blocks_for(known), std::ssize(job->swapped->blocks));
+      view.decoder_first = job->cut.decoder_first;
+      view.checkpoint = job->checkpoint;
+    } else {
+      look_up(*job);
+      const Hit& hit = *job->hit;
+      view.start = hit.start;
+      view.blocks_shared = std::ssize(hit.blocks) + (hit.tail_block ? 1 : 0);
+      view.blocks_needed = blocks_for(known) - std::ssize(hit.blocks);
+      for (const BlockId block : hit.blocks) view.blocks_needed += cache_.blocks().references(block) == 0 ? 1 : 0;
+      view.decoder_first = hit.decoder_first;
+      view.checkpoint = job->started ? 0 : (job->prompt - 1) / kBlockTokens * kBlockTokens;
+      if (known % kBlockTokens != 0) view.blocks_needed += job->answers() - 1;
+    }
+    view.reserve_is_firm = job->firm();
+    view.reserve = std::max<int64_t>(0, reserve_of(*job) - blocks_for(known));
+    waiting_views_.push_back(view);
+    candidates_.push_back(job);
+  }
+}
+
+Hit EngineLoop::cold(const Job& job, MissReason reason) const {
+  Hit hit;
+  hit.reason = reason;
+  const bool all_layers = job.exact() || job.request().prompt_logprobs;
+  hit.decoder_first = all_layers ? 0 : std::max<int64_t>(0, job.prompt - shape_.decoder_tail);
+  return hit;
+}
+
+bool EngineLoop::can_promise_swap(int64_t blocks) const {
+  return swap_blocks_.num_free() - promised_swap_blocks_ >= blocks &&
+         std::ssize(free_swap_states_) - promised_swap_states_ >= 1;
+}
+
+// Where the job would begin now. A bounded one that was pre-empted begins cold: that gives the bits it had.
+void EngineLoop::look_up(Job& job) {
+  if (job.hit && job.hit_version == cache_.version()) return;
+  job.hit_version = cache_.version();
+  if (!job.use_cache() || job.request().prompt_logprobs || (job.started && !job.exact())) {
+    job.hit = cold(job, MissReason::kNotKept);
+    return;
+  }
+  extend_keys(job);
+  job.hit = cache_.find({.tokens = job.tokens,
+                         .root = job.submission->root,
+                         .keys = job.keys,
+                         .exact = job.exact(),
+                         .window = shape_.window,
+                         .reach = shape_.reach,
+                         .decoder_tail = shape_.decoder_tail});
+  job.recomputable = job.hit->same_as_cold;
+  if (job.recomputable || can_promise_swap(blocks_for(job.prompt + job.limit))) return;
+  // It would have to stay until it ends. Where even an empty pool can't promise that, it starts cold.
+  const int64_t worst = blocks_for(job.prompt + job.limit);
+  if (job.answers() > 1 || worst + std::ssize(job.hit->blocks) > shape_.num_blocks) {
+    job.hit = cold(job, MissReason::kNotKept);
+    job.recomputable = true;
+  }
+}
+
+// ---- moves -----------------------------------------------------------------------------------------------------------
+
+void EngineLoop::preempt(Job& job, Step& step) {
+  const auto needed = std::ssize(job.blocks);
+  std::erase(running_, &job);
+  job.status = Job::Status::kWaiting;
+  waiting_.insert(&job);
+  job.hit.reset();
+  if (job.state && job.done > 0 && (job.swap_promise > 0 || can_promise_swap(needed))) {
+    SwapPlace place{.state = free_swap_states_.back(), .blocks = {}};
+    free_swap_states_.pop_back();
+    for (int64_t i = 0; i < needed; ++i) place.blocks.push_back(*swap_blocks_.allocate());
+    if (job.swap_promise > 0) {
+      promised_swap_blocks_ -= needed;
+      --promised_swap_states_;
+    }
+    step.batch.before.push_back({.kind = StateOp::Kind::kSwapOut,
+                                 .from = static_cast<int32_t>(*job.state),
+                                 .to = *place.state,
+                                 .blocks = job.blocks,
+                                 .swap_blocks = place.blocks});
+    job.swapped = std::move(place);
+    ++stats_.preempted_swap;
+  } else {
+    CHECK(job.recomputable);
+    job.done = job.committed = 0;
+    ++stats_.preempted_recompute;
+  }
+  const int64_t done = job.done;
+  give_back(job, false);
+  job.done = done;
+}
+
+void EngineLoop::count_hit(const Job& job, const Hit& hit) {
+  stats_.prompt_tokens += job.prompt;
+  stats_.hit_tokens += hit.tokens;
+  stats_.hits += hit.tokens > 0 ? 1 : 0;
+  switch (hit.reason) {
+    case MissReason::kNone: break;
+    case MissReason::kAbsent: ++stats_.misses_absent; break;
+    case MissReason::kEvicted: ++stats_.misses_evicted; break;
+    case MissReason::kWindowLost: ++stats_.misses_window_lost; break;
+    case MissReason::kTooShort: ++stats_.misses_too_short; break;
+    case MissReason::kLineage: ++stats_.misses_lineage; break;
+    case MissReason::kNotKept: ++stats_.misses_not_kept; break;
+  }
+}
+
+void EngineLoop::admit(Job& job, Step& step) {
+  waiting_.erase(&job);
+  running_.push_back(&job);
+  job.status = Job::Status::kRunning;
+  job.sent_blocks = 0;
+  std::vector<StateOp>& before = step.batch.before;
+  if (!job.started) queued_ -= job.answers();
+
+  if (job.swapped) {
+    job.state = *cache_.allocate_state();
+    if (!grow(job, std::ssize(job.swapped->blocks))) CHECK(false);  // the plan has counted them
+    before.push_back({.kind = StateOp::Kind::kSwapIn,
+                      .from = *job.swapped->state,
+                      .to = static_cast<int32_t>(*job.state),
+                      .blocks = job.blocks,
+                      .swap_blocks = job.swapped->blocks});
+    drop_swap(job);
+    job.published = std::ssize(job.blocks);  // copies keep no name
+    return;
+  }
+
+  const Hit hit = std::move(*job.hit);
+  job.hit.reset();
+  cache_.use(hit, clock_.now());
+  if (hit.tail_block) cache_.blocks().add_ref(*hit.tail_block);  // for the length of this copy
+  job.state = *cache_.allocate_state();
+  const auto state = static_cast<int32_t>(*job.state);
+  job.cut = {.encoder_first = hit.encoder_first, .decoder_first = hit.decoder_first, .write_first = hit.write_first};
+  if (hit.state) {
+    before.push_back({.kind = StateOp::Kind::kCopyState, .from = static_cast<int32_t>(*hit.state), .to = state});
+    before.push_back({.kind = StateOp::Kind::kResume, .to = state, .position = hit.start, .cut = job.cut});
+  } else {
+    const auto begin = job.tokens.begin() + std::max<int64_t>(0, hit.start - 8);
+    before.push_back({.kind = StateOp::Kind::kStart,
+                      .to = state,
+                      .position = hit.start,
+                      .cut = job.cut,
+                      .before = {begin, job.tokens.begin() + hit.start}});
+  }
+  job.blocks = hit.blocks;
+  job.published = std::ssize(job.blocks);
+  if (hit.tail_block) {
+    // The copy's source may be given away in this very step; it is written to by later moves and rows only.
+    before.push_back({.kind = StateOp::Kind::kCopyBlock, .from = static_cast<int32_t>(*hit.tail_block)});
+    StateOp& copy = before.back();
+    if (!grow(job, std::ssize(job.blocks) + 1)) CHECK(false);
+    copy.to = static_cast<int32_t>(job.blocks.back());
+    cache_.blocks().release(*hit.tail_block);
+  }
+  job.done = job.committed = hit.start;
+  job.lineage = hit.lineage;
+  stats_.replayed_rows += hit.replayed();
+  if (job.started) return;
+  job.started = true;
+  job.hit_tokens = hit.tokens;
+  count_hit(job, hit);
+  const int64_t boundary = (job.prompt - 1) / kBlockTokens * kBlockTokens;
+  job.checkpoint = job.use_cache() && boundary > hit.start ? boundary : 0;
+  if (!job.recomputable && can_promise_swap(blocks_for(job.prompt + job.limit))) {
+    job.swap_promise = blocks_for(job.prompt + job.limit);
+    promised_swap_blocks_ += job.swap_promise;
+    ++promised_swap_states_;
+  }
+}
+
+bool EngineLoop::grow(Job& job, int64_t count) {
+  while (std::ssize(job.blocks) < count) {
+    const auto block = cache_.allocate_block();
+    if (!block.ok()) return false;
+    job.blocks.push_back(*block);
+  }
+  return true;
+}
+
+// ---- spans -----------------------------------------------------------------------------------------------------------
+
+bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
+  const int64_t first = planned.first, end = first + planned.count;
+  CHECK(first == job.done && end <= job.known());
+  if (!grow(job, blocks_for(end))) return false;
+  Batch& batch = step.batch;
+  BatchSpan span = {.state = *job.state,
+                    .first_position = first,
+                    .first_id = std::ssize(batch.ids),
+                    .num_ids = planned.count,
+                    .first_block = job.sent_blocks,
+                    .first_new_block = std::ssize(batch.blocks),
+                    .num_new_blocks = std::ssize(job.blocks) - job.sent_blocks,
+                    .first_sample = std::ssize(batch.samples)};
+  if (first == std::ssize(job.tokens)) {  // drawn by the step in flight
+    span.feeds_last = job.answer.get();
+  } else {
+    batch.ids.insert(batch.ids.end(), job.tokens.begin() + first, job.tokens.begin() + end);
+  }
+  batch.blocks.insert(batch.blocks.end(), job.blocks.begin() + job.sent_blocks, job.blocks.end());
+  job.sent_blocks = std::ssize(job.blocks);
+  if (job.request().prompt_logprobs && job.drawn == 0) {
+    span.prompt_logprobs = job.answer.get();
+    span.next_id = end < job.prompt ? job.tokens[end] : -1;
+  }
+
+  if (step.num_entries == step.entries.size()) step.entries.emplace_back();
+  Entry& entry = step.entries[step.num_entries++];
+  entry.job = &job;
+  entry.epoch = job.epoch;
+  entry.first = first;
+  entry.count = planned.count;
+  entry.drawing.clear();
+  job.done = end;
+  ++job.in_flight;
+
+  const bool first_time = job.drawn == 0;
+  if (end == job.known()) {
+    add_sample(job, step, entry);
+    if (!job.forks.empty()) split_forks(job, step, entry);
+  }
+  span.num_samples = std::ssize(batch.samples) - span.first_sample;
+  batch.spans.push_back(span);
+  const bool at_input_end = first_time && end == job.prompt && job.prompt >= kShortestKept;
+  if (job.use_cache() && (at_input_end || end == job.checkpoint)) keep_copy(job, end, step);
+  if (end >= job.checkpoint) job.checkpoint = 0;
+  return true;
+}
+
+void EngineLoop::add_sample(Job& job, Step& step, Entry& entry) {
+  step.batch.samples.push_back({.answer = job.answer.get(), .position = job.done, .result = {}});
+  entry.drawing.push_back(&job);
+  ++job.drawn;
+}
+
+// Every further answer gets the prompt's full blocks, a copy of the partly filled one and a copy of the state, all
+// behind the forward pass; its first token comes from the same row of logits.
+void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
+  const int64_t full = job.prompt / kBlockTokens;
+  for (const int32_t index : job.forks) {
+    auto owned = std::make_unique<Job>();
+    Job& fork = *owned;
+    fork.submission = job.submission;
+    fork.id = job.submission->first_id + static_cast<uint64_t>(index);
+    fork.answer_index = index;
+    fork.place = {job.place.arrival, next_place_++};
+    fork.answer = std::make_unique<AnswerState>(AnswerState{.request = fork.id,
+                                                            .sampling = job.request().sampling,
+                                                            .top_logprobs = job.request().top_logprobs,
+                                                            .prompt_logprobs_top = {},
+                                                            .counts = {},
+                                                            .prompt_logprobs = {}});
+    fork.answer->sampling.seed += static_cast<uint64_t>(index);
+    fork.tokens = job.tokens;
+    fork.keys = job.keys;
+    fork.prompt = job.prompt;
+    fork.limit = job.limit;
+    fork.status = Job::Status::kRunning;
+    fork.started = true;
+    fork.done = fork.committed = job.done;
+    fork.cut = job.cut;
+    fork.hit_tokens = job.hit_tokens;
+    fork.lineage = job.lineage;
+    fork.recomputable = job.recomputable;
+    fork.published = full;
+    fork.blocks.assign(job.blocks.begin(), job.blocks.begin() + full);
+    for (const BlockId block : fork.blocks) cache_.blocks().add_ref(block);
+    fork_of_.erase(fork.id);
+    jobs_[fork.id] = std::move(owned);
+    if (job.request().deadline) deadlines_.emplace(*job.request().deadline, fork.id);
+    running_.push_back(&fork);
+
+    const auto state = cache_.allocate_state();
+    if (!state.ok() || !grow(fork, blocks_for(job.done))) {  // the plan has counted them
+      if (state.ok()) fork.state = *state;
+      end(fork, FinishReason::kError, Error(Code::kResourceExhausted, "answer {}: no memory for it", index));
+      continue;
+    }
+    fork.state = *state;
+    step.batch.after.push_back({.kind = StateOp::Kind::kCopyState,
+                                .from = static_cast<int32_t>(*job.state),
+                                .to = static_cast<int32_t>(*fork.state)});
+    if (std::ssize(fork.blocks) > full) {
+      step.batch.after.push_back({.kind = StateOp::Kind::kCopyBlock,
+                                  .from = static_cast<int32_t>(job.blocks[full]),
+                                  .to = static_cast<int32_t>(fork.blocks.back())});
+    }
+    ++fork.in_flight;
+    add_sample(fork, step, entry);
+  }
+  job.forks.clear();
+}
+
+// ---- kept states -----------------------------------------------------------------------------------------------------
+
+KeptState EngineLoop::describe_state(const Job& job, int64_t position) const {
+  const int64_t full = position / kBlockTokens;
+  return {.key = full == 0 ? job.submission->root : job.keys[full - 1],
+          .position = position,
+          .tail = {job.tokens.begin() + full * kBlockTokens, job.tokens.begin() + position},
+          .tail_block = {},
+          .lineage = job.lineage,
+          // In exact mode windows are whole wherever a replay began.
+          .decoder_first = job.exact() ? 0 : job.cut.decoder_first};
+}
+
+void EngineLoop::keep_copy(Job& job, int64_t position, Step& step) {
+  if (cache_.num_available_states() == 0 || options_.state_ttl == Clock::duration(0)) return;
+  const StateId state = *cache_.allocate_state();
+  step.batch.after.push_back({.kind = StateOp::Kind::kCopyState,
+                              .from = static_cast<int32_t>(*job.state),
+                              .to = static_cast<int32_t>(state)});
+  KeptState kept = describe_state(job, position);
+  if (position % kBlockTokens != 0) {
+    kept.tail_block = job.blocks[position / kBlockTokens];
+    cache_.blocks().add_ref(*kept.tail_block);
+  }
+  step.keeps.push_back({&job, job.epoch, state, std::move(kept)});
+}
+
+}  // namespace deepinfer
