@@ -33,6 +33,7 @@ struct Options {
   std::string isa = "auto";
   int threads = 2;
   int rounds = 15;
+  bool shared = false;     // leave the priority as it is: how the kernels do beside other load
   bool reference = false;  // time the scalar reference too: some ops take seconds
   std::string only;
   std::string json_path;
@@ -392,7 +393,7 @@ int run(const Options& options) {
     return 1;
   }
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines appear as they come, in a pipe too
-  const std::string priority = raise_priority();
+  const std::string priority = options.shared ? "as started" : raise_priority();
   Suite suite(options);
   auto probe = MachineProbe::make(suite.pool());
   if (!probe.ok()) {
@@ -418,7 +419,7 @@ int run(const Options& options) {
 }
 
 constexpr char kUsage[] =
-    "kernels_bench [--isa NAME] [--threads N] [--rounds N] [--only PART-OF-NAME] [--reference] [--json FILE]\n";
+    "kernels_bench [--isa NAME] [--threads N] [--rounds N] [--only PART-OF-NAME] [--shared] [--reference] [--json FILE]\n";
 
 }  // namespace
 }  // namespace deepinfer::bench
@@ -441,6 +442,8 @@ int main(int argc, char** argv) {
       options.rounds = std::max(1, std::atoi(value().c_str()));
     } else if (option == "--only") {
       options.only = value();
+    } else if (option == "--shared") {
+      options.shared = true;
     } else if (option == "--reference") {
       options.reference = true;
     } else if (option == "--json") {

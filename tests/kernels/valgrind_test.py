@@ -1,0 +1,26 @@
+"""The AVX2 kernels under valgrind, whose CPUID hides AVX-512 (it could not run that)."""
+
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "build/release/src/kernels/kernels_test"
+# Small cases of every op with odd tails; all of them would take half an hour.
+CASES = ["ListsOfProducts", "OddNumbersOfColumns", "RowsMayBeGathered", "EveryWeightCode", "NormRotation", "Engram",
+         "HyperConnections", "IndexScores", "Operands"]
+
+
+@pytest.mark.slow
+def test_avx2_kernels_read_and_write_only_their_memory():
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed (./run setup test)")
+    cases = ":".join(f"*{case}*/1" for case in CASES)  # parameter 1 is avx2
+    command = [valgrind, "--error-exitcode=9", "--quiet", PROGRAM, f"--gtest_filter={cases}"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    assert f"[  PASSED  ] {len(CASES)} tests." in result.stdout
+    assert "SKIPPED" not in result.stdout
