@@ -48,7 +48,7 @@ def test_directories_are_summed(tmp_path):
 def test_python_and_javascript_cases_count_too(tmp_path):
     (tmp_path / "pytest.xml").write_text('<testsuites><testsuite><testcase name="a"/></testsuite></testsuites>')
     (tmp_path / "node.xml").write_text(
-        '<testsuites><testcase name="b"/><testcase name="c"><failure message="no"/></testcase>'
+        '<testsuites><testcase name="b"/><testcase name="c"><failure message="\x1b[2mno"/></testcase>'
         '<testsuite name="s"><testcase name="d"><skipped message="x"/></testcase></testsuite></testsuites>'
     )
     assert closing_line([tmp_path]) == ("2 passed, 1 failed, 1 skipped", False)
