@@ -269,14 +269,17 @@ void EngineLoop::commit_span(Step& step, size_t index, const SpanFault* fault) {
                           "request {}: a number after layer {} at position {} is not finite; this answer ends",
                           entry.job->id, fault->layer, fault->position));
   }
-  if (entry.epoch == entry.job->epoch) entry.job->committed = entry.first + entry.count;
+  if (entry.epoch == entry.job->epoch) {
+    entry.job->committed = entry.first + entry.count;
+    // Before the tokens, which may end the job: its last block is worth as much as the others.
+    if (entry.job->status != Job::Status::kEnded) publish(*entry.job);
+  }
   for (size_t i = 0; i < entry.drawing.size(); ++i) {
     Job& job = *entry.drawing[i];
     if (job.status != Job::Status::kEnded) {
       commit_token(job, step.batch.samples[static_cast<size_t>(span.first_sample) + i].result);
     }
   }
-  if (entry.job->status != Job::Status::kEnded && entry.epoch == entry.job->epoch) publish(*entry.job);
 }
 
 void EngineLoop::commit_token(Job& job, const SampleResult& result) {
