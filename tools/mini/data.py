@@ -202,7 +202,8 @@ def unknown_item(rng):
 def words_item(rng):
     n = rng.randint(2, 6)
     ws = rng.sample(F.NOUNS, n)
-    kind = rng.choice(["copy", "copy", "reverse", "sort", "count", "first", "last", "numbers", "numbers", "upper", "string"])
+    kind = rng.choice(["copy", "copy", "reverse", "sort", "sort", "count", "first", "last", "numbers", "numbers", "upper", "upper",
+                       "string"])
     text = " ".join(ws)
     if kind == "copy":
         return rng.choice([f"Repeat: {text}", f"Say: {text}", f"Copy these words: {text}"]), "I repeat the words.", text
@@ -234,7 +235,7 @@ def words_item(rng):
 def qa(rng, kind=None):
     """One question as a turn dict; `short` is the answer without thinking."""
     kind = kind or rng.choices(["sum", "fact", "greet", "unknown", "words", "times", "story", "zh"],
-                               [36, 44, 4, 6, 30, 1, 1, 3])[0]
+                               [40, 40, 3, 5, 52, 1, 1, 3])[0]
     item = {"sum": sum_item, "fact": fact_item, "greet": greet_item, "unknown": unknown_item, "words": words_item,
             "times": times_item, "story": story_item, "zh": chinese_item}[kind](rng)
     return {"user": item[0], "thought": item[1], "answer": item[2], "short": item[3] if len(item) > 3 else item[2],
@@ -454,12 +455,12 @@ def tool_doc(rng, rounds=None):
 def document(rng, limit, long_share=0.0, copy_share=0.0):
     """One rendered conversation (or copying exercise) of at most about `limit` tokens, as segments."""
     if rng.random() < copy_share:
-        return copying.document(rng, limit)
+        return copying.document(rng, min(limit, 512))
     thinking = rng.random() < 0.5
     options = {"effort": rng.choice([75, 75, 75, 50, 100, rng.randint(1, 100)])}
     if rng.random() < 0.25:
         options["system"] = rng.choice(SYSTEMS)
-    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [64, 11, 14, 10, 9])[0]
+    kind = rng.choices(["chat", "tools", "json", "recall", "memory"], [72, 9, 12, 10, 7])[0]
     if rng.random() < long_share:
         kind = "recall"
     if kind == "chat":
@@ -484,9 +485,9 @@ def document(rng, limit, long_share=0.0, copy_share=0.0):
 class Packer:
     """Endless [B, T] batches of packed documents from (seed, batch number): deterministic and seekable."""
 
-    def __init__(self, tokenizer, hashes, T, B, seed, long_share=0.0, copy_share=0.0):
+    def __init__(self, tokenizer, hashes, T, B, seed, copy_share=0.0):
         self.tok, self.hashes, self.T, self.B, self.seed = tokenizer, hashes, T, B, seed
-        self.long_share, self.copy_share = long_share, copy_share
+        self.copy_share = copy_share
 
     def encode(self, segments):
         ids, w = [], []
@@ -508,7 +509,7 @@ class Packer:
             at, n = 0, 0
             while True:
                 while len(pool) < 24:
-                    d = self.encode(document(rng, T, self.long_share, self.copy_share))
+                    d = self.encode(document(rng, T, copy_share=self.copy_share))
                     if len(d[0]) <= T:
                         pool.append(d)
                 fit = [d for d in pool if len(d[0]) <= T - at]

@@ -24,7 +24,8 @@ class Mode:
     weights: bool = False    # FP8 / FP4 weights
     caches: bool = False     # window rows Q8, compressed rows Q4k, index vectors Q4i
     acts: bool = False       # Q8 activations and every bf16 rounding
-    restrict: bool = False   # true top-k and candidate blocks
+    restrict: bool = False   # true top-k
+    candidates: bool = True  # and candidate blocks
     index_loss: bool = False # collect the indexer's KL loss
     exact_topk: bool = False # break ties as the engine does (slower)
     collect: bool = False    # return intermediates
@@ -364,30 +365,32 @@ def candidates(cfg, score, visible):
     return jnp.repeat(kept, size, -1)[..., :R] & visible
 
 
-def indexer(cfg, p, pre, L, x, qr, lay, state, mode):
-    """Scores of an index source; updates the selection (and candidates) in `state`."""
+def indexer(cfg, p, pre, L, x, lay, state, mode):
+    """Queries of an index source; updates the selection (and candidates) in `state`. Its loss trains the query latent too."""
     r = cfg.compress_ratios[L]
     keys = state["ik"][cfg.source(cfg.kv_source_layer_ids, L)]
     B, T = lay.B, lay.T
     sg = jax.lax.stop_gradient
-    q = linear(p[pre + "attn.indexer.wq_b.weight"], sg(qr), mode).reshape(B, T, cfg.Hi, cfg.Di)
+    qr = rms_norm(linear(p[pre + "attn.wq_a.weight"], sg(x), mode), sg(p[pre + "attn.q_norm.weight"]), mode)
+    q = linear(p[pre + "attn.indexer.wq_b.weight"], qr, mode).reshape(B, T, cfg.Hi, cfg.Di)
     q = lay.rope_index(q, mode)
     if mode.caches:
         q = Q.q4i(q)
     w = linear(p[pre + "attn.indexer.weights_proj.weight"], sg(x), mode, act=False) * (cfg.Di * cfg.Hi) ** -0.5
-    state["index"], state["mass"], state["sel"] = (q, w.reshape(B, T, cfg.Hi), keys), 0.0, lay.visible[r]
+    query = (q, w.reshape(B, T, cfg.Hi), keys)
+    state["index"], state["mass"], state["sel"] = state["index"] + [query], state["mass"] + [0.0], lay.visible[r]
     if not mode.restrict:
         return
     source = cfg.candidate_source_layer_id
-    later = source is not None and L > source
+    later = source is not None and L > source and mode.candidates
     if fast:
-        state["sel"], near = fast.select(*(sg(v) for v in state["index"]), lay.start,
+        state["sel"], near = fast.select(*(sg(v) for v in query), lay.start,
                                          state["cand"] if later else jnp.zeros((B, T, 0), bool), cfg.index_topk,
                                          cfg.candidate_topk_blocks if L == source else 0, cfg.candidate_block_size)
         if L == source:
             state["cand"] = near
         return
-    s = sg(index_scores(*state["index"]))
+    s = sg(index_scores(*query))
     if L == source:
         state["cand"] = candidates(cfg, s, lay.visible[r])
     state["sel"] = top_rows(s, state["cand"] if later else lay.visible[r], cfg.index_topk, mode.exact_topk)
@@ -399,18 +402,29 @@ def index_scores(q, w, keys):
     return (jax.nn.relu(d) * w[..., None]).sum(2)
 
 
-def index_kl(cfg, state, lay):
+def index_kl(query, mass, visible, lay):
     """KL(attention mass || softmax(score)) over visible rows, weighted mean over the looked-at positions that see two or
     more."""
-    (q, w, keys), visible = state["index"], state["vis"][:, ::INDEX_EVERY]
-    q, w, mass = q[:, ::INDEX_EVERY], w[:, ::INDEX_EVERY], state["mass"]
+    q, w, keys = query[0][:, ::INDEX_EVERY], query[1][:, ::INDEX_EVERY], query[2]
+    visible, focus = visible[:, ::INDEX_EVERY], lay.focus[:, ::INDEX_EVERY]
     if fast:
-        return fast.index_loss(q, w, keys, lay.start, mass, lay.focus[:, ::INDEX_EVERY])
-    some = jnp.where(visible.sum(-1) > 1, lay.focus[:, ::INDEX_EVERY], 0.0)
+        return fast.index_loss(q, w, keys, lay.start, mass, focus)
+    some = jnp.where(visible.sum(-1) > 1, focus, 0.0)
     target = mass / jnp.maximum(mass.sum(-1, keepdims=True), 1e-9)
     logp = jax.nn.log_softmax(jnp.where(visible, index_scores(q, w, keys), NEG))
     kl = (target * (jnp.log(jnp.maximum(target, 1e-9)) - jnp.where(visible, logp, 0.0))).sum(-1)
     return (kl * some).sum() / some.sum()
+
+
+def index_losses(cfg, state, lay):
+    """One KL for every index source; what later sources need has to be among the candidates of theirs."""
+    out = []
+    for i, L in enumerate(cfg.index_source_layer_ids):
+        mass = state["mass"][i]
+        if L == cfg.candidate_source_layer_id:   # its own layers bear a miss better
+            mass = 0.25 * mass + sum(state["mass"][i + 1:])
+        out.append(index_kl(state["index"][i], mass, lay.visible[cfg.compress_ratios[L]], lay))
+    return out
 
 
 def attention(cfg, p, pre, L, x, lay, state, mode, out):
@@ -426,10 +440,7 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
     if L in cfg.kv_source_layer_ids:
         compress(cfg, p, pre, L, x, lay, state, mode)
     if L in cfg.index_source_layer_ids and (mode.restrict or mode.index_loss or mode.collect):
-        if mode.index_loss and "index" in state:
-            state["kl"].append(index_kl(cfg, state, lay))
-        indexer(cfg, p, pre, L, x, qr, lay, state, mode)
-        state["vis"] = lay.visible[r]
+        indexer(cfg, p, pre, L, x, lay, state, mode)
 
     sink = p[pre + "attn.attn_sink"]
     ck = state["ck"][cfg.source(cfg.kv_source_layer_ids, L)] if r else None
@@ -441,7 +452,7 @@ def attention(cfg, p, pre, L, x, lay, state, mode, out):
         o, mass = plain_attend(cfg, q, kv, ck, sink, lay, (state["sel"] if mode.restrict else lay.visible[r]) if r else None,
                                mode)
     if r and mode.index_loss:
-        state["mass"] += jax.lax.stop_gradient(mass)
+        state["mass"] = state["mass"][:-1] + [state["mass"][-1] + jax.lax.stop_gradient(mass)]
     if mode.acts:
         o = Q.bf16(o)
     if mode.collect:
@@ -576,7 +587,7 @@ def streams(cfg, x):
     return h, jnp.zeros((cfg.S, x.shape[0])).at[0].set(1.0)
 
 
-def backbone(cfg, p, ids, seg, rows, mode, remat=False, focus=None):
+def backbone(cfg, p, ids, seg, rows, mode, focus=None):
     """Final normed states [N, D], main_hidden [N, 3 D], and a dict with losses / intermediates.
 
     ids, seg: [B, T]; rows: [n_engram_layers, B, T, columns]; focus: [B, T] weights of the positions in the indexer's loss.
@@ -586,36 +597,26 @@ def backbone(cfg, p, ids, seg, rows, mode, remat=False, focus=None):
     lay.focus = jnp.ones((B, T)) if focus is None else focus
     out = {k: [] for k in ("win", "attn_in", "attn_out", "ffn_in", "ffn_out", "h_out", "pre_out", "route", "engram",
                            "sel", "main", "chosen")}
-    state = {"ck": {}, "ik": {}, "kl": []}
+    state = {"ck": {}, "ik": {}, "index": [], "mass": []}
     h, fw = streams(cfg, p["embed.weight"][ids.reshape(-1)])
     for L in range(cfg.n_layers):
         pre = f"layers.{L}."
-
-        def run(h, fw, state, L=L, pre=pre):
-            state = {k: (dict(v) if isinstance(v, dict) else list(v) if isinstance(v, list) else v)
-                     for k, v in state.items()}
-            if L in cfg.engram_layer_ids:
-                i = cfg.engram_layer_ids.index(L)
-                h = engram(cfg, p, pre, h, rows[i].reshape(B * T, -1), mode)
-                if mode.collect:
-                    out["engram"].append(h)
-            main = None
-            if L in cfg.dspark_target_layer_ids:
-                main = h.mean(1)
-                main = Q.bf16(main) if mode.acts else main
-            attend = lambda x: attention(cfg, p, pre, L, x, lay, state, mode, out)
-            h, fw, info = block(cfg, p, pre, h, fw, attend, cfg.num_experts_per_tok, mode, out)
-            return h, fw, state, main, info["chosen"].sum(0)
-        h, fw, state, main, chosen = (jax.checkpoint(run) if remat else run)(h, fw, state)
-        out["chosen"].append(chosen)
-        if main is not None:
-            out["main"].append(main)
+        if L in cfg.engram_layer_ids:
+            i = cfg.engram_layer_ids.index(L)
+            h = engram(cfg, p, pre, h, rows[i].reshape(B * T, -1), mode)
+            if mode.collect:
+                out["engram"].append(h)
+        if L in cfg.dspark_target_layer_ids:
+            main = h.mean(1)
+            out["main"].append(Q.bf16(main) if mode.acts else main)
+        attend = lambda x: attention(cfg, p, pre, L, x, lay, state, mode, out)
+        h, fw, info = block(cfg, p, pre, h, fw, attend, cfg.num_experts_per_tok, mode, out)
+        out["chosen"].append(info["chosen"].sum(0))
         if mode.collect and L in cfg.index_source_layer_ids:
             out["sel"].append(state["sel"])
-    if mode.index_loss:
-        state["kl"].append(index_kl(cfg, state, lay))
     x = rms_norm(fold(h, fw, mode), p["norm.weight"], mode)
-    out |= {"ck": state["ck"], "ik": state["ik"], "kl": state["kl"], "cand": state.get("cand")}
+    out |= {"ck": state["ck"], "ik": state["ik"], "kl": index_losses(cfg, state, lay) if mode.index_loss else [],
+            "cand": state.get("cand")}
     return x, jnp.concatenate(out["main"], -1), out
 
 

@@ -79,13 +79,12 @@ class Kernels(unittest.TestCase):
         lay = M.Layout(self.cfg, seg)
         for ratio in (1, 2):
             mass = np.random.default_rng(3).random((2, 256, 256 // ratio)).astype(np.float32) * lay.visible[ratio]
-            state = {"vis": lay.visible[ratio], "mass": mass[:, ::M.INDEX_EVERY]}
             lay.focus = np.random.default_rng(4).random((2, 256)).astype(np.float32)
 
             def run(fast, q, w, keys):
                 M.fast = fast
                 try:
-                    return M.index_kl(self.cfg, state | {"index": (q, w, keys)}, lay), 0.0
+                    return M.index_kl((q, w, keys), mass[:, ::M.INDEX_EVERY], lay.visible[ratio], lay), 0.0
                 finally:
                     M.fast = None
             self.check(lambda *a: run(None, *a), lambda *a: run(self.fast, *a), values(2, 256, 4, 32), values(2, 256, 4),

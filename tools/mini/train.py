@@ -25,20 +25,17 @@ import optim
 
 M.fast = fast
 
-# T, B: row length and rows per batch; quant: weights and caches as exported; acts: also Q8 activations and bf16;
-# restrict: true top-k, turns: in every second step; dspark: only the draft stages, with joint: backbone and drafts;
-# index: weight of the indexer's loss; warm, decay: steps of linear growth at the start / share of linear decay at the end.
+# T, B: row length and rows per batch; quant: weights and caches as exported;
+# restrict: true top-k (all_blocks: without candidate blocks); dspark: only the draft stages, with joint: backbone and
+# drafts; index: weight of the indexer's loss; warm, decay: steps of linear growth at the start / share of linear decay at
+# the end; turns: what differs in every second step.
 PHASES = {
     "base": dict(T=512, B=4, warm=60, decay=0.0, rate=1.0),
     "copy": dict(T=256, B=8, warm=30, decay=0.0, rate=1.0, copy_share=0.75),
-    "mixed": dict(T=2048, B=1, quant=True, dspark=True, joint=True, index=0.3, turns=True, warm=20, decay=0.0, rate=1.0,
-                  copy_share=0.05),
-    "quant": dict(T=512, B=4, quant=True, warm=10, decay=1.0, rate=0.8, index=0.1),
-    "joint": dict(T=512, B=4, quant=True, dspark=True, joint=True, warm=10, decay=1.0, rate=0.8, index=0.1),
-    "long": dict(T=2048, B=2, quant=True, warm=10, decay=1.0, rate=0.5, index=0.3, long_share=0.5, remat=True),
-    "restrict": dict(T=4096, B=1, quant=True, restrict=True, warm=5, decay=1.0, rate=0.15, index=0.3, long_share=0.6,
-                     remat=True),
-    "final": dict(T=512, B=8, quant=True, acts=True, warm=5, decay=1.0, rate=0.1),
+    "mixed": dict(T=2048, B=1, quant=True, dspark=True, joint=True, index=0.3, warm=20, decay=0.0, rate=1.0,
+                  copy_share=0.05, turns=dict(restrict=True, index=None)),
+    "long": dict(T=4096, B=1, quant=True, dspark=True, joint=True, restrict=True, all_blocks=True, index=0.2, warm=5,
+                 decay=1.0, rate=0.5, copy_share=0.03, turns=dict(all_blocks=None, index=None)),
     "dspark": dict(T=512, B=8, quant=True, dspark=True, warm=20, decay=0.4, rate=1.0),
 }
 ANCHOR_EVERY = 16
@@ -51,8 +48,7 @@ def load_data(folder, phase, seed):
     tok = Tokenizer.from_file(f"{folder}/tokenizer.json")
     tmap = engram.token_map(json.load(open(f"{folder}/tokenizer.json")), cfg.vocab_size)
     hashes = engram.Hash(cfg.raw["text_config"], tmap)
-    return cfg, hashes, data.Packer(tok, hashes, phase["T"], phase["B"], seed, phase.get("long_share", 0.0),
-                                    phase.get("copy_share", 0.0))
+    return cfg, hashes, data.Packer(tok, hashes, phase["T"], phase["B"], seed, phase.get("copy_share", 0.0))
 
 
 def prefetch(packer, hashes, first, depth=3):
@@ -76,11 +72,11 @@ def cross_entropy(lg, target):
 
 def backbone_loss(cfg, phase, params, ids, seg, weight, rows):
     p = M.quantized(params) if phase.get("quant") else params
-    mode = M.Mode(caches=phase.get("quant", False), acts=phase.get("acts", False),
-                  restrict=phase.get("restrict", False), index_loss="index" in phase)
+    mode = M.Mode(caches=phase.get("quant", False), restrict=phase.get("restrict", False),
+                  candidates=not phase.get("all_blocks", False), index_loss="index" in phase)
     w = weight[:, 1:] * (seg[:, 1:] == seg[:, :-1]) * (seg[:, 1:] >= 0)
     focus = jnp.pad(0.2 + 2 * w * w, ((0, 0), (0, 1)))   # answers need the right rows, most of all in recall
-    x, main, out = M.backbone(cfg, p, ids, seg, rows, mode, remat=phase.get("remat", False), focus=focus)
+    x, main, out = M.backbone(cfg, p, ids, seg, rows, mode, focus=focus)
     lg = M.logits(p, x).reshape(ids.shape + (-1,))
     ce = cross_entropy(lg[:, :-1], ids[:, 1:])
     hard = w >= 1
@@ -208,8 +204,8 @@ def main():
     params, opt, mean = jax.tree.map(jnp.array, (state["params"], state["opt"], state["mean"]))
     toward = jax.jit(lambda m, p: jax.tree.map(lambda a, b: a + 0.1 * (b - a), m, p), donate_argnums=0)
     step_fns = [make_step(cfg, phase)]
-    if phase.get("turns"):   # every second step selects rows and has no indexer loss
-        step_fns.append(make_step(cfg, {k: v for k, v in phase.items() if k != "index"} | {"restrict": True}))
+    if "turns" in phase:
+        step_fns.append(make_step(cfg, {k: v for k, v in (phase | phase["turns"]).items() if v is not None}))
     tokens, begun = int(state["tokens"]), int(state["step"])
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))   # save and end
