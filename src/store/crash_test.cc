@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <random>
 #include <thread>
 
 #include "base/log.h"
+#include "store/inspect.h"
+#include "store/loader.h"
 #include "store/store_rig.h"
 
 namespace deepinfer::store {
@@ -341,6 +344,98 @@ std::vector<Digest> real_chain(Store& store, uint32_t domain, const Digest& fing
     if (!store.flush(soon()).ok()) die(19);
     if (::write(out, &name, sizeof name) != sizeof name) die(20);
   }
+}
+
+TEST(T06_Inspect, EachDamagedRecordIsNamedAndASoundDirectoryIsClean) {
+  Rig rig;
+  ASSERT_TRUE(rig.open().ok());
+  const uint32_t tenant = *rig.store->domain("tenant");
+  const auto keys = rig.chain(tenant, 1, 30);
+  ASSERT_TRUE(rig.put_all(tenant, keys).ok());
+  const auto live = inspect_drive(rig.disk, "/kv", {});  // beside the writer, one segment open
+  ASSERT_TRUE(live.ok()) << live.error().message();
+  EXPECT_EQ(live->records, 30u);
+  EXPECT_TRUE(live->damage.empty());
+  EXPECT_EQ(live->by_domain.at(tenant), 30u);
+  std::vector<std::pair<std::string, uint64_t>> planted;
+  for (const size_t i : {3u, 20u}) {
+    planted.push_back(*rig.find_record(keys[i]));
+    const std::byte wrong{0x5a};
+    rig.disk.overwrite(planted.back().first, planted.back().second + 555, std::span(&wrong, 1));
+  }
+  rig.store.reset();
+  size_t listed = 0;
+  InspectOptions options;
+  options.on_record = [&](const std::string&, const RecordHeader&) { ++listed; };
+  const auto report = inspect_drive(rig.disk, "/kv", options);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->records, 28u);
+  EXPECT_EQ(listed, 28u);
+  ASSERT_EQ(report->damage.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ("/kv/" + report->damage[i].file, planted[i].first);
+    EXPECT_EQ(report->damage[i].offset, planted[i].second);
+    EXPECT_NE(report->damage[i].what.find("group"), std::string::npos) << report->damage[i].what;
+  }
+  EXPECT_EQ(inspect_drive(rig.disk, "/nowhere", {}).error().code(), Code::kNotFound);
+}
+
+// T14: a load happens only where it beats computing the same tokens.
+TEST(T14_Benefit, ALoadPaysFromTheLengthAtWhichTheTierBeatsComputing) {
+  const uint64_t block = 113'920;
+  const LoadCost local{0.0002, 1e9, 30'000}, object{0.030, 1e9, 30'000}, slow_tier{0.1, 1e6, 30'000};
+  EXPECT_TRUE(load_pays(local, 1, block));
+  EXPECT_FALSE(load_pays(object, 9, block));
+  EXPECT_TRUE(load_pays(object, 12, block));
+  EXPECT_FALSE(load_pays(slow_tier, 1000, block));
+  EXPECT_FALSE(load_pays(local, 0, block));
+  EXPECT_EQ(load_limit(local, 10, std::chrono::seconds(1)), std::chrono::nanoseconds(29'866'666));
+  EXPECT_EQ(load_limit(local, 1000, std::chrono::seconds(1)), std::chrono::seconds(1));
+}
+
+TEST(T13_Threads, DomainsAreMadeAndBlocksPutWhileRecoveryRuns) {
+  const std::string root =
+      std::filesystem::temp_directory_path() / fmt::format("deepinfer-recovery-{}", getpid());
+  for (const IoKind kind : {IoKind::kThreads, IoKind::kAuto}) {
+    std::filesystem::remove_all(root);
+    auto backend = make_io_backend(kind);
+    ASSERT_TRUE(backend.ok());
+    std::vector<Digest> all;
+    for (uint64_t round = 0; round < 20; ++round) {
+      const StoreOptions options = real_options(root);
+      auto store = Store::open(options, **backend, system_clock());
+      ASSERT_TRUE(store.ok()) << store.error().message();
+      const auto domain = (*store)->domain("tenant");  // at once, beside the recovering writer
+      ASSERT_TRUE(domain.ok()) << domain.error().message();
+      const auto other = (*store)->domain(fmt::format("tenant {}", round));
+      ASSERT_TRUE(other.ok()) << other.error().message();
+      const auto soon = system_clock().now() + std::chrono::seconds(60);
+      ASSERT_TRUE((*store)->wait_ready(soon).ok());
+      const auto keys = real_chain(**store, *domain, options.fingerprint, round);
+      for (size_t i = 0; i < keys.size(); ++i) {
+        BlockInfo info;
+        info.domain = *domain;
+        info.key = keys[i];
+        info.block_index = static_cast<uint32_t>(i);
+        ASSERT_EQ((*store)->put(info, payload_of(keys[i], options.payload_bytes)), PutResult::kQueued);
+      }
+      ASSERT_TRUE((*store)->flush(soon).ok());
+      EXPECT_EQ((*store)->lookup(*domain, keys, Lineage::kExact).num_blocks(), keys.size());
+      EXPECT_EQ((*store)->stats().records, (round + 1) * kChain);
+      std::promise<LoadResult> loaded;
+      size_t delivered = 0;
+      {
+        Loader loader(**store, 4);
+        ASSERT_TRUE(loader.submit({(*store)->lookup(*domain, keys, Lineage::kExact), 0, soon,
+                                   [&](size_t, std::span<const std::byte>) { ++delivered; },
+                                   [&](LoadResult result) { loaded.set_value(result); }}));
+        EXPECT_EQ(loaded.get_future().get().num_blocks, keys.size());
+      }
+      EXPECT_EQ(delivered, keys.size());
+      EXPECT_EQ((*store)->stats().drives[0].lost_files, 0u);
+    }
+  }
+  std::filesystem::remove_all(root);
 }
 
 TEST(T08_Kill, NoPersistedBlockIsLostOrWrongUnderKillNine) {

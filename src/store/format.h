@@ -165,8 +165,13 @@ Result<FooterHeader> parse_footer_header(std::span<const std::byte> bytes, const
 // Checks the crc of all entries and that slots ascend inside the segment; the raw entries follow the header.
 Status check_footer_entries(std::span<const std::byte> bytes, const FooterHeader& header,
                             const SegmentHeader& segment);
-// Entry `i` of a checked footer.
+// Entry `i` of a checked footer, and its key alone.
 FooterEntry footer_entry(std::span<const std::byte> bytes, uint32_t i);
+inline Digest footer_key(std::span<const std::byte> bytes, uint32_t i) {
+  Digest key;
+  std::memcpy(key.data(), bytes.data() + (i + size_t{1}) * kSummaryBytes, key.size());
+  return key;
+}
 FooterEntry summary_of(const RecordHeader& header, uint64_t first_sequence);
 
 struct DriveMeta {

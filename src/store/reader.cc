@@ -10,7 +10,8 @@
 namespace deepinfer::store {
 namespace {
 
-constexpr uint64_t kMaxRunBytes = 4ull << 20;
+// Long enough to stream, short enough that checking one run overlaps with reading the next.
+constexpr uint64_t kMaxRunBytes = 1ull << 20;
 constexpr int kFailuresToTrip = 3;
 constexpr std::chrono::seconds kFirstCoolDown(5), kLongestCoolDown(300);
 constexpr uint64_t kCorruptADay = 3;

@@ -67,10 +67,8 @@ Status StoreImpl::recover_drive(Drive& drive) {
       constexpr std::array<std::string_view, 5> ours = {"LOCK", "drive.meta", "touched", "domains", "lost"};
       const bool known = std::find(ours.begin(), ours.end(), name) != ours.end() || name == "master.key";
       if (known || !writing) continue;
-      if (name.ends_with(".new"))
-        RETURN_IF_ERROR(backend_.remove(drive.path + "/" + name));
-      else
-        RETURN_IF_ERROR(move_to_lost(drive, name));
+      if (!name.ends_with(".new"))
+        RETURN_IF_ERROR(move_to_lost(drive, name));  // a table being replaced right now
       continue;
     }
     drive.next_segment_id = std::max(drive.next_segment_id, *id + 1);

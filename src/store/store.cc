@@ -149,6 +149,9 @@ Status StoreImpl::open_drive(Drive& drive) {
     RETURN_IF_ERROR(backend_.make_directory(drive.path));
     RETURN_IF_ERROR(backend_.make_directory(drive.path + "/lost"));
     ASSIGN_OR_RETURN(drive.lock, backend_.lock(drive.path + "/LOCK"));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, backend_.list(drive.path));
+    for (const std::string& name : names)  // half-made tables of a writer that was killed
+      if (name.ends_with(".new")) RETURN_IF_ERROR(backend_.remove(drive.path + "/" + name));
   }
   const auto bytes = read_file(backend_, drive.path + "/drive.meta");
   Result<DriveMeta> meta = bytes.ok() ? parse_drive_meta(*bytes) : Result<DriveMeta>(bytes.error());
@@ -189,7 +192,7 @@ Status StoreImpl::open_drive(Drive& drive) {
   }
   const size_t read_bytes = std::max<size_t>(options_.read_bytes, size_t{geometry_.slot_bytes} * 2);
   for (size_t i = 0; i < options_.read_queues; ++i) {
-    ASSIGN_OR_RETURN(auto queue, backend_.make_queue(kQueueDepth, read_bytes));
+    ASSIGN_OR_RETURN(auto queue, backend_.make_queue(options_.read_depth, read_bytes));
     drive.idle_queues.push_back(std::move(queue));
   }
   drive.scrubbed_at = clock_.now();

@@ -49,6 +49,7 @@ struct StoreOptions {
   std::chrono::milliseconds write_limit{10'000};  // a write or sync that takes longer: the drive is given up
   size_t read_queues = 4;                         // a drive: loads at once
   uint64_t read_bytes = 8ull << 20;               // memory of each
+  size_t read_depth = 64;                         // reads in flight of each
   double promised_share = 0.85;                   // of the capacity
   double reinsertion_share = 0.30;                // of bytes written, for blocks without a promise
   uint64_t write_budget_bytes_per_day =

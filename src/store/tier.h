@@ -1,0 +1,82 @@
+// Remote tiers as the engine uses them: a kv_tier behind a breaker, a negative cache and a check of every
+// byte.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "store/format.h"
+#include "store/kv_tier.h"
+
+namespace deepinfer::store {
+
+enum class TierStatus { kOk, kAbsent, kFailed, kTimeout, kCorrupt, kDown };
+
+struct TierStats {
+  uint64_t gets = 0, hits = 0, puts = 0, failed = 0, timeouts = 0, corrupt = 0, negative_hits = 0, trips = 0;
+  double latency_ms = 0;  // moving average of answered gets
+  bool down = false;
+};
+
+// What a value looks like in a tier: 4 bytes `DIKT`, crc32c of the rest, key (32), fingerprint half (16),
+// payload.
+inline constexpr size_t kTierHeaderBytes = 56;
+
+// Thread-safe. Owns the tier and closes it.
+class GuardedTier {
+ public:
+  struct Options {
+    int failures_to_trip = 3;
+    std::chrono::seconds first_cool_down{5}, longest_cool_down{300};
+    std::chrono::milliseconds negative_for{2000};
+    size_t max_negative = 100'000;
+  };
+  GuardedTier(kv_tier tier, const Digest& fingerprint, const Clock& clock, Options options);
+  GuardedTier(kv_tier tier, const Digest& fingerprint, const Clock& clock)
+      : GuardedTier(tier, fingerprint, clock, Options()) {}
+  ~GuardedTier();
+  GuardedTier(const GuardedTier&) = delete;
+
+  // One status per key; one attempt. Payloads of kOk keys are right.
+  std::vector<TierStatus> get(std::span<const Digest> keys, std::span<const std::span<std::byte>> payloads,
+                              std::chrono::milliseconds limit);
+  std::vector<TierStatus> put(std::span<const Digest> keys,
+                              std::span<const std::span<const std::byte>> payloads, std::chrono::seconds ttl,
+                              std::chrono::milliseconds limit);
+  std::vector<TierStatus> exists(std::span<const Digest> keys, std::chrono::milliseconds limit);
+  std::vector<TierStatus> remove(std::span<const Digest> keys, std::chrono::milliseconds limit);
+  TierStats stats() const;
+  std::string_view name() const { return tier_.name; }
+
+ private:
+  bool is_down() const;
+  void count(std::span<const TierStatus> statuses);
+  std::vector<TierStatus> finish(std::span<const kv_tier_status> raw);
+
+  const kv_tier tier_;
+  const std::array<std::byte, 16> fingerprint_;
+  const Clock& clock_;  // Borrowed; outlives the tier.
+  const Options options_;
+  mutable std::mutex mu_;
+  TierStats stats_;                                            // guarded by mu_
+  int failures_ = 0;                                           // guarded by mu_
+  std::chrono::seconds cool_down_;                             // guarded by mu_
+  Clock::time_point down_until_{};                             // guarded by mu_
+  std::unordered_map<std::string, Clock::time_point> absent_;  // guarded by mu_; key bytes, until when
+};
+
+// A directory that several machines share (NFS, CephFS, 3FS): one file a block, made beside and renamed. kIo
+// when it cannot be made or written to. Its calls run on a thread of their own, so a mount that hangs costs a
+// deadline.
+Result<kv_tier> make_directory_tier(const std::string& directory);
+// A Redis server; one value a block, PX as time to live. kUnavailable when it does not answer.
+Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::string& prefix);
+// From a shared library that exports `kv_tier* deepinfer_kv_tier_open(const char* options)`.
+Result<kv_tier> load_tier(const std::string& library, const std::string& options);
+
+}  // namespace deepinfer::store
