@@ -7,6 +7,8 @@
 // The aim is the variant `f32` of the data. Every tensor is optional: what a file lacks is not checked.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -65,11 +67,20 @@ inline constexpr double kWorstRow = 0.01;
 inline constexpr double kMostRows = 0.001;
 inline constexpr double kMostRowsShare = 0.99;
 inline constexpr double kTieMargin = 1e-3;
-inline constexpr double kWorstCachedRow = 0.1;  // one code one step off
+inline constexpr double kWorstCachedRow = 0.1;      // a code of 8 bits one step off
+inline constexpr double kWorstPackedRow = 1.0 / 3;  // a code of 4 bits one step off, at most from 6 to 4
 inline constexpr double kCachedRowsDiffer = 0.1;
 inline constexpr double kShortPromptRms = 0.01;  // one-shot logits of at most kShortPrompt positions
 inline constexpr int64_t kShortPrompt = 2;
 inline constexpr double kFreeRms = 0.25;
 inline constexpr double kMissedAllowed = 0.15;
+
+// kWorstRow is for rows of at least kFullWidth values: one value that falls the other way weighs 1 / sqrt(width).
+inline constexpr int64_t kFullWidth = 256;
+inline double worst_row(std::string_view item, int64_t hidden) {
+  if (item == "ck" || item == "ik") return kWorstPackedRow;
+  if (is_cached_item(item)) return kWorstCachedRow;
+  return kWorstRow * std::sqrt(static_cast<double>(kFullWidth) / static_cast<double>(std::min(hidden, kFullWidth)));
+}
 
 }  // namespace deepinfer::golden
