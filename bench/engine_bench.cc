@@ -1,0 +1,257 @@
+// What the engine adds to the model, and what batching gives. Every figure stands beside its baseline of the same run:
+// the bare model called in a loop, one stream, the same load without a prompt beside it, the cold prompt.
+// Usage: engine_bench [MODEL_DIRECTORY [THREADS]]   (models/mini, 1)
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "checkpoint/checkpoint.h"
+#include "engine/engine.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+namespace deepinfer {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+double now() { return Seconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+struct Setup {
+  std::string directory;
+  int threads = 1;
+};
+
+std::unique_ptr<Model> load(const Setup& setup, ModelOptions options) {
+  options.num_threads = setup.threads;
+  const auto fail = [](const Error& error) {
+    fmt::print(stderr, "engine_bench: {}\n", error.message());
+    std::exit(1);
+  };
+  auto checkpoint = Checkpoint::open(setup.directory);
+  if (!checkpoint.ok()) fail(checkpoint.error());
+  auto tokenizer = Tokenizer::load(setup.directory + "/tokenizer.json");
+  if (!tokenizer.ok()) fail(tokenizer.error());
+  auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, checkpoint->config().vocab_size), options);
+  if (!model.ok()) fail(model.error());
+  return std::move(*model);
+}
+
+std::vector<int32_t> random_ids(uint32_t seed, int64_t count) {
+  std::mt19937 rng(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(count));
+  for (int32_t& id : ids) id = 3 + static_cast<int32_t>(rng() % 1000);
+  return ids;
+}
+
+// One answer and the times of its tokens.
+struct Stream {
+  std::vector<double> times;
+  double submitted = 0;
+  std::promise<void> done;
+  int64_t cached = 0;
+
+  void start(Engine& engine, std::vector<int32_t> prompt, int64_t answer, bool exact = false) {
+    EngineRequest request;
+    request.prompt_ids = std::move(prompt);
+    request.max_tokens = answer;
+    request.exact = exact;
+    request.sampling.temperature = 0;
+    submitted = now();
+    const auto id = engine.submit(std::move(request), [this](const EngineEvent& event) {
+      if (event.kind == EngineEvent::Kind::kToken) times.push_back(now());
+      if (event.kind != EngineEvent::Kind::kFinished) return;
+      cached = event.cached_tokens;
+      done.set_value();
+    });
+    if (!id.ok()) {
+      fmt::print(stderr, "engine_bench: {}\n", id.error().message());
+      std::exit(1);
+    }
+  }
+  void wait() { done.get_future().wait(); }
+  double first_token() const { return times.front() - submitted; }
+  std::vector<double> gaps(double from = 0, double to = 1e300) const {
+    std::vector<double> gaps;
+    for (size_t i = 1; i < times.size(); ++i) {
+      if (times[i - 1] >= from && times[i] <= to) gaps.push_back(times[i] - times[i - 1]);
+    }
+    return gaps;
+  }
+};
+
+double tokens_per_second(Engine& engine, int streams, int64_t answer) {
+  std::vector<std::unique_ptr<Stream>> all;
+  for (int i = 0; i < streams; ++i) {
+    all.push_back(std::make_unique<Stream>());
+    all.back()->start(engine, random_ids(static_cast<uint32_t>(i), 8), answer);
+  }
+  double first = 0, last = 0;
+  int64_t tokens = 0;
+  for (auto& stream : all) {
+    stream->wait();
+    first = std::max(first, stream->times.front());
+  }
+  for (auto& stream : all) {
+    for (const double time : stream->times) tokens += time > first ? 1 : 0;
+    last = std::max(last, stream->times.back());
+  }
+  return static_cast<double>(tokens) / (last - first);
+}
+
+// The floor of one stream: the model alone, one row a call.
+double bare_tokens_per_second(Model& model, int64_t answer) {
+  auto sequence = model.make_sequence();
+  auto ids = random_ids(0, 8);
+  SequenceSpan span{sequence->get(), 0, ids};
+  auto logits = model.forward({&span, 1});
+  const double begin = now();
+  for (int64_t i = 0; i < answer; ++i) {
+    const auto token = static_cast<int32_t>(std::max_element(logits->begin(), logits->end()) - logits->begin());
+    span = {sequence->get(), 8 + i, {&token, 1}};
+    logits = model.forward({&span, 1});
+  }
+  return static_cast<double>(answer) / (now() - begin);
+}
+
+EngineOptions options_of(int depth) {
+  EngineOptions options;
+  options.scheduling_depth = depth;
+  return options;
+}
+
+void overhead(const Setup& setup) {
+  fmt::print("\nplan and bookkeeping a step, kernels apart (goal: 20 us at 32, 200 us at 256)\n");
+  for (const int64_t streams : {1, 32, 256}) {
+    Counters counters;
+    Engine engine(load(setup, {.max_context_tokens = 256, .max_sequences = 288, .max_batch_tokens = 256}),
+                  [] {
+                    EngineOptions options = options_of(1);
+                    options.max_running = 256;
+                    return options;
+                  }(),
+                  counters);
+    std::vector<std::unique_ptr<Stream>> all;
+    for (int64_t i = 0; i < streams; ++i) {
+      all.push_back(std::make_unique<Stream>());
+      all.back()->start(engine, random_ids(static_cast<uint32_t>(i), 4), 100);
+    }
+    for (auto& stream : all) stream->wait();
+    const EngineStats s = engine.stats();
+    const auto per_step = [&](int64_t ns) { return static_cast<double>(ns) / static_cast<double>(s.steps) / 1000; };
+    fmt::print("  {:>3} sequences: plan {:6.1f} us, commit {:6.1f} us (with the receivers), step {:8.1f} us, draws {:7.1f} us\n",
+               streams, per_step(s.plan_ns), per_step(s.commit_ns), per_step(s.execute_ns), per_step(s.sample_ns));
+  }
+}
+
+void throughput(const Setup& setup) {
+  fmt::print("\nthroughput, tokens a second (goal: 16 streams >= 3x one)\n");
+  const int64_t answer = 120;
+  std::vector<double> bare, one[2], sixteen[2];
+  auto model = load(setup, {.max_context_tokens = 256});
+  Counters counters;
+  const ModelOptions shape = {.max_context_tokens = 256, .max_sequences = 24};
+  Engine depth0(load(setup, shape), options_of(0), counters), depth1(load(setup, shape), options_of(1), counters);
+  for (int round = 0; round < 5; ++round) {
+    bare.push_back(bare_tokens_per_second(*model, answer));
+    for (int depth = 0; depth < 2; ++depth) {
+      Engine& engine = depth == 0 ? depth0 : depth1;
+      one[depth].push_back(tokens_per_second(engine, 1, answer));
+      sixteen[depth].push_back(tokens_per_second(engine, 16, answer));
+    }
+  }
+  fmt::print("  bare model, one stream {:9.0f}\n", median(bare));
+  for (int depth = 0; depth < 2; ++depth) {
+    fmt::print("  depth {}: one stream {:9.0f} ({:.2f} of bare), 16 streams {:9.0f} = {:.2f}x one\n", depth,
+               median(one[depth]), median(one[depth]) / median(bare), median(sixteen[depth]),
+               median(sixteen[depth]) / median(one[depth]));
+  }
+}
+
+void mixed(const Setup& setup) {
+  fmt::print("\ntime between tokens of 4 running answers, with a long prompt beside them (goal: <= 2x without)\n");
+  for (const int64_t slice : {16, 64, 256}) {
+    EngineOptions options = options_of(1);
+    options.prefill_rows = slice;
+    options.prefix_cache = false;
+    options.exact = true;
+    Counters counters;
+    Engine engine(load(setup, {.max_context_tokens = 6000, .max_sequences = 8, .num_blocks = 400, .max_batch_tokens = 320}),
+                  options, counters);
+    std::vector<std::unique_ptr<Stream>> running;
+    for (uint32_t i = 0; i < 4; ++i) {
+      running.push_back(std::make_unique<Stream>());
+      running.back()->start(engine, random_ids(i, 8), 1200);
+    }
+    while (engine.stats().completion_tokens == 0 && engine.stats().steps < 300) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    Stream prompt;
+    const double begin = now();
+    prompt.start(engine, random_ids(77, 3000), 1);
+    prompt.wait();
+    const double end = now();
+    for (auto& stream : running) stream->wait();
+    std::vector<double> with, without;
+    for (auto& stream : running) {
+      for (const double gap : stream->gaps(begin, end)) with.push_back(gap);
+      for (const double gap : stream->gaps(end)) without.push_back(gap);
+      for (const double gap : stream->gaps(0, begin)) without.push_back(gap);
+    }
+    fmt::print("  slice of {:>3}: {:7.3f} ms with, {:7.3f} ms without = {:.2f}x; the prompt of 3,000 took {:.2f} s\n", slice,
+               1e3 * median(with), 1e3 * median(without), median(with) / median(without), end - begin);
+  }
+}
+
+void prefix_hit(const Setup& setup) {
+  fmt::print("\ntime to first token with 4,000 tokens in the cache, and cold (goal: <= 10 %)\n");
+  struct Case {
+    const char* name;
+    bool exact, keep_states;
+  };
+  for (const Case& c : {Case{"bounded, windows kept", false, true}, Case{"bounded, windows lost", false, false},
+                        Case{"exact, windows kept", true, true}, Case{"exact, windows lost", true, false}}) {
+    EngineOptions options = options_of(1);
+    options.exact = c.exact;
+    if (!c.keep_states) options.state_ttl = Clock::duration(0);
+    Counters counters;
+    Engine engine(load(setup, {.max_context_tokens = 5000, .max_sequences = 8, .num_blocks = 200}), options, counters);
+    std::vector<double> cold, hit;
+    int64_t cached = 0;
+    for (uint32_t round = 0; round < 3; ++round) {
+      const auto prompt = random_ids(round, 4030);
+      Stream first, second;
+      first.start(engine, {prompt.begin(), prompt.begin() + 4000}, 1);
+      first.wait();
+      cold.push_back(first.first_token());
+      second.start(engine, prompt, 1);
+      second.wait();
+      hit.push_back(second.first_token());
+      cached = second.cached;
+    }
+    fmt::print("  {:<22} cold {:8.1f} ms, hit {:8.1f} ms = {:5.1f} % ({} tokens cached)\n", c.name, 1e3 * median(cold),
+               1e3 * median(hit), 100 * median(hit) / median(cold), cached);
+  }
+}
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) {
+  using namespace deepinfer;
+  const Setup setup = {argc > 1 ? argv[1] : DEEPINFER_SOURCE_DIR "/models/mini", argc > 2 ? std::atoi(argv[2]) : 1};
+  fmt::print("engine_bench: {}, {} compute thread(s); medians\n", setup.directory, setup.threads);
+  overhead(setup);
+  throughput(setup);
+  mixed(setup);
+  prefix_hit(setup);
+}

@@ -1,0 +1,117 @@
+// Random submit, cancel, pause and pressure for a while; then everything must have ended and everything be back.
+// DEEPINFER_SOAK_SECONDS (120) and DEEPINFER_SOAK_SEED set how long and what; the seed is printed.
+#include <cstdio>
+#include <thread>
+
+#include "engine_support.h"
+
+namespace deepinfer {
+namespace {
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::atoll(value) : otherwise;
+}
+
+int64_t resident_kib() {
+  int64_t pages = 0, resident = 0;
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  if (std::fscanf(file, "%ld %ld", &pages, &resident) != 2) resident = 0;
+  std::fclose(file);
+  return resident * 4;
+}
+
+TEST(EngineSoakTest, NothingLeaksAndEverythingEnds) {
+  const int64_t seconds = from_environment("DEEPINFER_SOAK_SECONDS", 120);
+  const auto seed = static_cast<uint32_t>(from_environment("DEEPINFER_SOAK_SEED", std::random_device()()));
+  std::printf("soak: %ld s, seed %u\n", static_cast<long>(seconds), seed);
+  std::mt19937 rng(seed);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  int64_t requests = 0, cancelled = 0;
+  for (int depth = 0; std::chrono::steady_clock::now() < end; depth = 1 - depth) {
+    Counters counters;
+    const bool exact = rng() % 2 == 0;
+    auto model = load_model(model_directory("mini"),
+                            {.num_threads = 1 + static_cast<int>(rng() % 2), .max_context_tokens = 700, .max_sequences = 14,
+                             .num_blocks = 10 + static_cast<int64_t>(rng() % 30), .max_batch_tokens = 64});
+    ASSERT_NE(model, nullptr);
+    Engine engine(std::move(model),
+                  {.reserve_tokens = 1, .exact = exact, .swap_blocks = static_cast<int64_t>(rng() % 12),
+                   .scheduling_depth = depth},
+                  counters);
+    std::vector<std::unique_ptr<Receiver>> receivers;
+    std::vector<Engine::RequestId> ids;
+    const auto round_end = std::min(end, std::chrono::steady_clock::now() + std::chrono::seconds(30));
+    while (std::chrono::steady_clock::now() < round_end) {
+      EngineRequest request;
+      const auto prompt = 1 + static_cast<int64_t>(rng() % 500);
+      request.prompt_ids = random_ids(rng() % 10, prompt, 2000);
+      request.max_tokens = 1 + static_cast<int64_t>(rng() % 80);
+      request.n = rng() % 10 == 0 ? 2 : 1;
+      request.priority = static_cast<int32_t>(rng() % 4);
+      request.exact = rng() % 4 == 0;
+      if (rng() % 20 == 0) request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(rng() % 300);
+      receivers.push_back(std::make_unique<Receiver>(request.n));
+      const auto id = engine.submit(std::move(request), receivers.back()->sink());
+      ASSERT_TRUE(id.ok() || id.error().code() == Code::kResourceExhausted) << id.error().message();
+      if (!id.ok()) {
+        receivers.pop_back();
+      } else {
+        ids.push_back(*id);
+        ++requests;
+      }
+      if (ids.size() > 8 && rng() % 3 == 0) {
+        engine.cancel(ids[ids.size() - 1 - rng() % 8]);
+        ++cancelled;
+      }
+      if (ids.size() > 8 && rng() % 5 == 0) engine.pause(ids[ids.size() - 1 - rng() % 8]);
+      if (ids.size() > 60) std::this_thread::sleep_for(std::chrono::milliseconds(rng() % 30));
+      if (ids.size() % 50 == 0) {
+        for (const auto one : ids) engine.resume(one);
+      }
+    }
+    for (const auto one : ids) engine.resume(one);
+    for (auto& receiver : receivers) receiver->wait();
+    EngineStats stats;
+    for (int i = 0; i < 5000 && (i == 0 || stats.running + stats.waiting > 0 || stats.blocks_used > stats.states_kept); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      stats = engine.stats();
+    }
+    ASSERT_LE(stats.blocks_used, stats.states_kept) << describe(stats);
+    ASSERT_EQ(stats.states_free + stats.states_kept, stats.states_total) << describe(stats);
+    ASSERT_EQ(stats.swap_blocks_used, 0) << describe(stats);
+    ASSERT_EQ(stats.running + stats.waiting, 0) << describe(stats);
+  }
+  std::printf("soak: %ld requests, %ld cancels\n", static_cast<long>(requests), static_cast<long>(cancelled));
+}
+
+TEST(EngineSoakTest, MemoryStaysFlatOverManyShortRequests) {
+  const int64_t count = from_environment("DEEPINFER_SOAK_REQUESTS", 100'000);
+  Counters counters;
+  auto model = load_model(model_directory("mini"),
+                          {.max_context_tokens = 128, .max_sequences = 80, .num_blocks = 80, .max_batch_tokens = 128});
+  ASSERT_NE(model, nullptr);
+  Engine engine(std::move(model), {.max_running = 64}, counters);
+  int64_t warm = 0;
+  std::atomic<int64_t> open{0};
+  for (int64_t i = 0; i < count; ++i) {
+    EngineRequest request;
+    request.prompt_ids = random_ids(static_cast<uint32_t>(i), 2, 2000);
+    request.max_tokens = 1;
+    ++open;
+    while (open > 500) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    const auto id = engine.submit(std::move(request), [&open](const EngineEvent& event) {
+      if (event.kind == EngineEvent::Kind::kFinished) --open;
+    });
+    ASSERT_TRUE(id.ok()) << id.error().message();
+    if (i == count / 10) warm = resident_kib();
+  }
+  while (open > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const int64_t now = resident_kib();
+  std::printf("resident after a tenth: %ld KiB, at the end: %ld KiB\n", static_cast<long>(warm), static_cast<long>(now));
+  EXPECT_LT(now, warm + warm / 20 + 2048);
+}
+
+}  // namespace
+}  // namespace deepinfer
