@@ -5,6 +5,13 @@ import pytest
 SUITES = ("fast", "slow", "clients")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """The client tests import packages that only their own suite installs."""
+    if collection_path.name == "clients" and config.option.markexpr != "clients":
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if not any(item.get_closest_marker(suite) for suite in SUITES):

@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
         (["build", "relase"], "build: unknown preset 'relase'; expected release, debug, asan, tsan or fuzz"),
         (["build", "release", "debug"], "build: found 2 presets, expected one"),
         (["test", "fast", "fats"], "test: unknown suite 'fats'; expected fast, slow, clients, asan or tsan"),
-        (["setup", "everything"], "setup: unknown group 'everything'; expected build, test, clients or fuzz"),
+        (["setup", "everything"], "setup: unknown group 'everything'; expected build, test, clients, fuzz or bench"),
         (["bench", "nothing"], "bench: unknown name 'nothing'; expected one of "),
         (["fuzz", "nothing"], "fuzz: unknown name 'nothing'; expected one of "),
         (["fuzz", "json", "long"], "fuzz: found 'long' seconds, expected a number from 1"),

@@ -156,7 +156,7 @@ void list_input_items(GatewayCore& core, const ExchangePtr& exchange, const std:
   const std::string order = query_value(query, "order");
   if (!order.empty() && order != "asc" && order != "desc") {
     return core.refuse(
-        exchange, Error(Code::kInvalidArgument, "order: found '{}', expected asc or desc", printable(order)));
+        exchange, Error(Code::kInvalidArgument, "order: found '{}', expected asc or desc", plain_ascii(order)));
   }
   const std::string limit_text = query_value(query, "limit");
   int64_t limit = kDefaultPage;
@@ -166,7 +166,7 @@ void list_input_items(GatewayCore& core, const ExchangePtr& exchange, const std:
     limit = digits ? std::stol(limit_text) : 0;
     if (limit < 1 || limit > kMaxPage) {
       return core.refuse(exchange, Error(Code::kInvalidArgument, "limit: found '{}', expected 1 to {}",
-                                         printable(limit_text), kMaxPage));
+                                         plain_ascii(limit_text), kMaxPage));
     }
   }
   core.respond_json(exchange, items_to_json(array_of(stored->input_items), order == "asc",

@@ -159,7 +159,7 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-std::string printable(std::string_view text) {
+std::string plain_ascii(std::string_view text) {
   std::string out(text);
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c < ' ' || c >= 0x7f; }, '?');

@@ -42,6 +42,6 @@ void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::st
 // An escape that is none stays as it is.
 std::string percent_decoded(std::string_view text);
 // For a message: bytes that are no plain ASCII become question marks.
-std::string printable(std::string_view text);
+std::string plain_ascii(std::string_view text);
 
 }  // namespace deepinfer
