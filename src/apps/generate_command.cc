@@ -289,7 +289,9 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
       ->capture_default_str();
   parser.add_option("--top-p", options.sampling.top_p, "probability mass to draw from")
       ->capture_default_str();
-  parser.add_option("--seed", options.sampling.seed, "same seed, same text")->capture_default_str();
+  parser.add_option("--seed", options.sampling.seed, "same seed, same text")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   add_threads_option(parser, options.threads);
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");
 }

@@ -8,12 +8,12 @@
 #include <memory>
 #include <string>
 
+#include "apps/engine_flags.h"
 #include "apps/load_model.h"
 #include "apps/scripted_engine.h"
 #include "apps/stop_signals.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "engine/engine.h"
 #include "gateway/gateway.h"
 
 namespace deepinfer {
@@ -27,6 +27,7 @@ struct ServeOptions {
   int threads = 0;
   int64_t max_context_tokens = 8192;
   std::string engine = "model";
+  EngineFlags engine_flags;
   GatewayOptions gateway;
 };
 
@@ -63,7 +64,7 @@ std::string shown_address(const std::string& host, uint16_t port) {
 // What answers, with all it stands on.
 struct ServedEngine {
   Counters counters;
-  std::unique_ptr<Engine> engine;
+  OpenedEngine opened;
   std::unique_ptr<TokenSource> tokens;
 };
 
@@ -80,10 +81,11 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   ModelOptions model_options;
   model_options.num_threads = options.threads;
   model_options.max_context_tokens = options.max_context_tokens;
+  apply(options.engine_flags, model_options);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    load_model(options.model_directory, tokenizer, model_options));
-  served.engine = std::make_unique<Engine>(std::move(model), EngineOptions{}, served.counters);
-  served.tokens = make_token_source(*served.engine);
+  ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), options.engine_flags, served.counters));
+  served.tokens = make_token_source(*served.opened.engine);
   return {};
 }
 
@@ -173,6 +175,7 @@ Command add_serve_command(CLI::App& program) {
   parser->add_option("--engine", options->engine, "model, or scripted:FILE in the test program")
       ->capture_default_str();
   add_threads_option(*parser, options->threads);
+  add_engine_flags(*parser, options->engine_flags);
   parser
       ->add_option("--max-context-tokens", options->max_context_tokens,
                    "longest prompt and answer together; sizes the KV cache")

@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <array>
+#include <string>
 
 namespace deepinfer {
 namespace {
@@ -96,7 +97,11 @@ void ServiceMetrics::on_end(Protocol protocol, Outcome outcome, const Usage& usa
 std::string ServiceMetrics::text(const EngineStats& engine) const {
   families_->running.Set(static_cast<double>(engine.running));
   families_->waiting.Set(static_cast<double>(engine.waiting));
-  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+  std::string text = prometheus::TextSerializer().Serialize(families_->registry.Collect());
+  for (const auto& [name, value] : name_stats(engine)) {
+    text += fmt::format("# TYPE deepinfer_engine_{0} gauge\ndeepinfer_engine_{0} {1}\n", name, value);
+  }
+  return text;
 }
 
 }  // namespace deepinfer

@@ -34,6 +34,15 @@ void show_metrics(GatewayCore& core, const ExchangePtr& exchange, const std::str
   exchange->respond(std::move(response));
 }
 
+void show_status(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
+  HttpResponse response;
+  response.content_type = "text/plain; charset=utf-8";
+  response.body = fmt::format("model                 {:>16}\nmax_context_tokens    {:>16}\n", core.model(),
+                              core.tokens().max_context_tokens()) +
+                  describe(core.tokens().stats());
+  exchange->respond(std::move(response));
+}
+
 void list_models(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   core.respond_json(exchange, model_list_to_json(core.model(), core.started_at()));
 }
@@ -173,6 +182,7 @@ const std::vector<Route>& routes() {
       {"GET", "/page.js", show_page, true},
       {"GET", "/health", show_health, true},
       {"GET", "/metrics", show_metrics},
+      {"GET", "/status", show_status},
       {"GET", "/models", list_models},
       {"GET", "/models/*", show_model},
       {"GET", "/user/balance", show_balance},

@@ -152,6 +152,7 @@ def test_a_prompt_that_the_model_cannot_take_is_refused(arguments, part):
         ([*IDS, "--max-tokens", "-1"], "--max-tokens"),
         ([*IDS, "--threads", "-1"], "--threads"),
         ([*IDS, "--threads", "9999"], "--threads"),
+        ([*IDS, "--seed", "-1"], "--seed"),
         ([*IDS, "--thinking", "maybe"], "--thinking"),
         (["serve", "--model", MODEL, "--threads", "-1"], "--threads: Value -1 not in range 0 to 1024"),
         (["serve", "--model", MODEL, "--port", "70000"], "--port"),

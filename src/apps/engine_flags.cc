@@ -1,0 +1,53 @@
+#include "apps/engine_flags.h"
+
+#include "base/log.h"
+
+namespace deepinfer {
+
+void add_engine_flags(CLI::App& parser, EngineFlags& flags) {
+  parser.add_option("--max-running", flags.max_running, "answers that advance at once; others wait")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->capture_default_str();
+  parser.add_option("--kept-states", flags.kept_states, "window states kept of earlier requests")
+      ->check(CLI::Range(int64_t{0}, int64_t{65536}))
+      ->capture_default_str();
+  parser.add_option("--kv-blocks", flags.kv_blocks,
+                    "KV blocks of 128 tokens; 0 for a whole context for each running answer")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+      ->capture_default_str();
+  parser.add_option("--batch-tokens", flags.batch_tokens, "tokens of one step through the model")
+      ->check(CLI::Range(int64_t{16}, int64_t{65536}))
+      ->capture_default_str();
+  parser.add_option("--prefill-tokens", flags.engine.prefill_rows,
+                    "of them, prompt tokens while answers advance")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str();
+  parser.add_flag("--exact", flags.engine.exact,
+                  "all layers over all of a prompt, and no replay; the default runs the decoder half on its end");
+  parser.add_option("--scheduling-depth", flags.engine.scheduling_depth, "steps planned ahead, 0 or 1")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+  parser.add_option("--trace", flags.trace_path, "write what threads did to this file (Chrome trace format)");
+}
+
+void apply(const EngineFlags& flags, ModelOptions& options) {
+  const int64_t context_blocks = (options.max_context_tokens + kBlockTokens - 1) / kBlockTokens;
+  options.max_sequences = flags.max_running + flags.kept_states;
+  options.num_blocks = flags.kv_blocks > 0 ? flags.kv_blocks : flags.max_running * context_blocks;
+  options.max_batch_tokens = std::max(flags.batch_tokens, flags.max_running);
+}
+
+Result<OpenedEngine> open_engine(std::unique_ptr<Model> model, const EngineFlags& flags, Counters& counters) {
+  OpenedEngine opened;
+  EngineOptions options = flags.engine;
+  options.max_running = flags.max_running;
+  if (!flags.trace_path.empty()) {
+    ASSIGN_OR_RETURN(opened.trace, Trace::create(flags.trace_path));
+    options.trace = opened.trace.get();
+  }
+  opened.engine = std::make_unique<Engine>(std::move(model), options, counters);
+  log::info("{}", opened.engine->memory_plan());
+  return opened;
+}
+
+}  // namespace deepinfer

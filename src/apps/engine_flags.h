@@ -1,0 +1,32 @@
+// The flags of the engine: how many answers at once, how much memory, which mode.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+
+#include "base/trace.h"
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace deepinfer {
+
+struct EngineFlags {
+  int64_t max_running = 32;
+  int64_t kept_states = 16;
+  int64_t kv_blocks = 0;
+  int64_t batch_tokens = 256;
+  std::string trace_path;
+  EngineOptions engine;
+};
+
+void add_engine_flags(CLI::App& parser, EngineFlags& flags);
+void apply(const EngineFlags& flags, ModelOptions& options);
+// The engine and, before it so that it outlives it, its trace (null without --trace). Prints the memory plan to the log.
+struct OpenedEngine {
+  std::unique_ptr<Trace> trace;
+  std::unique_ptr<Engine> engine;
+};
+Result<OpenedEngine> open_engine(std::unique_ptr<Model> model, const EngineFlags& flags, Counters& counters);
+
+}  // namespace deepinfer
