@@ -100,6 +100,14 @@ def right(item, text):
     return turn["answer"].strip(" .") in text
 
 
+def parses(text):
+    """Whether generated text ends in one well-formed block of tool calls."""
+    parameter = f'<{data.DSML} parameter name="[^"]*" string="(true|false)">.*?</{data.DSML} parameter>\n'
+    invoke = f'<{data.DSML} invoke name="[^"]*">\n({parameter})*\n?</{data.DSML} invoke>\n'
+    return re.fullmatch(f"(.*</think>)?[^<]*\n\n<{data.DSML} calls>\n({invoke})+</{data.DSML} calls>", text.replace(data.EOS, ""),
+                        re.S) is not None
+
+
 class Jax:
     """Teacher-forced scores with the exported files and every quantizer."""
 
@@ -174,7 +182,7 @@ class Binary:
     def __init__(self, a):
         from tokenizers import Tokenizer
         self.a, self.tok = a, Tokenizer.from_file(f"{a.model}/tokenizer.json")
-        self.accepted, self.steps = 0, 0
+        self.parsed = 0
 
     def score(self, item):
         ids = [i for s in ask_and_want(item)[0] for i in self.tok.encode(s, add_special_tokens=False).ids]
@@ -183,8 +191,9 @@ class Binary:
         if out.returncode:
             raise RuntimeError(out.stderr[-2000:])
         reply = json.loads(out.stdout)
-        new = reply.get("ids") or reply.get("tokens")
-        return right(item, self.tok.decode(new, skip_special_tokens=False) if new else reply["text"])
+        text = self.tok.decode(reply["ids"], skip_special_tokens=False)
+        self.parsed += parses(text)
+        return right(item, text)
 
 
 class Server:
@@ -252,6 +261,8 @@ def main():
                 print("  wrong:", str(turn.get("user", turn.get("results")))[-100:], "| wanted:", turn.get("answer",
                       turn.get("calls")))
         print(f"{kind}: {good}/{count} = {100 * good / count:.1f} %", flush=True)
+        if isinstance(backend, Binary) and kind == "tool calls":
+            print(f"{kind} that parse: {backend.parsed}/{count}", flush=True)
     return 0
 
 

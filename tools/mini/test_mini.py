@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 import checkpoint
 import data
 import engram
+import evaluate
 import model as M
 import quant as Q
 
@@ -150,6 +151,16 @@ class Generator(unittest.TestCase):
                 steps = [s.split("=")[1] for s in data.work(a, b, op).split(", ")]
                 digits = "".join(s[1] for s in reversed(steps))
                 self.assertEqual(int(steps[-1][0] + digits), want)
+
+
+class Scores(unittest.TestCase):
+    def test_wanted_calls_parse_and_damaged_ones_do_not(self):
+        for i in range(20):
+            item = evaluate.tools(random.Random(i))
+            text = evaluate.ask_and_want(item)[1]
+            self.assertTrue(evaluate.parses(text) and evaluate.right(item, text), text)
+            self.assertFalse(evaluate.parses(text[:-30]))
+        self.assertFalse(evaluate.parses("Paris."))
 
 
 if __name__ == "__main__":
