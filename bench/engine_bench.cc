@@ -13,6 +13,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
+#include "machine_probe.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -249,7 +250,8 @@ void prefix_hit(const Setup& setup) {
 int main(int argc, char** argv) {
   using namespace deepinfer;
   const Setup setup = {argc > 1 ? argv[1] : DEEPINFER_SOURCE_DIR "/models/mini", argc > 2 ? std::atoi(argv[2]) : 1};
-  fmt::print("engine_bench: {}, {} compute thread(s); medians\n", setup.directory, setup.threads);
+  fmt::print("engine_bench: {}, {} compute thread(s), priority {}; medians\n", setup.directory, setup.threads,
+             bench::raise_priority());
   overhead(setup);
   throughput(setup);
   mixed(setup);

@@ -75,7 +75,8 @@ using LogitsProbe = std::function<void(uint64_t request, int64_t position, std::
 struct EngineOptions {
   int64_t max_queued_requests = 1024;  // submit answers kResourceExhausted beyond that
   int64_t max_running = 0;             // answers in one step; 0: the model's states less a quarter that keeps prefixes
-  int64_t prefill_rows = 64;           // prompt tokens of a step in which answers advance
+  int64_t prefill_rows = 64;           // most prompt tokens of a step in which answers advance
+  double decode_slowdown = 1.8;        // fewer of them where such steps would take longer than this factor
   int64_t max_context_sum = 1 << 20;   // of a step's prompt parts, the sum of the positions where they end
   int64_t reserve_tokens = 256;        // room set aside for each answer when it is admitted
   Clock::duration ageing = std::chrono::seconds(10);  // what a level of priority is worth in waiting

@@ -226,6 +226,8 @@ void EngineLoop::commit(Step& step) {
   ++stats_.steps;
   stats_.execute_ns += std::chrono::nanoseconds(batch.execute_time).count();
   stats_.sample_ns += std::chrono::nanoseconds(batch.sample_time).count();
+  cost_.observe(step.decode_rows, step.prefill_rows,
+                std::chrono::duration<double>(batch.execute_time + batch.sample_time).count());
   size_t fault = 0;
   for (size_t i = 0; i < step.num_entries; ++i) {
     const bool faulty = fault < batch.faults.size() && batch.faults[fault].span == static_cast<int32_t>(i);

@@ -16,6 +16,7 @@
 #include "engine/job.h"
 #include "engine/stats.h"
 #include "engine/step_runner.h"
+#include "schedule/step_cost.h"
 #include "store/keys.h"
 
 namespace deepinfer {
@@ -62,6 +63,7 @@ class EngineLoop {
     std::vector<Entry> entries;
     size_t num_entries = 0;  // entries are reused
     std::vector<Keep> keeps;
+    int64_t decode_rows = 0, prefill_rows = 0;
   };
 
   // loop.cc
@@ -131,6 +133,7 @@ class EngineLoop {
 
   Step steps_[2];
   StepPlan plan_;
+  StepCost cost_;
   std::vector<RunningView> running_views_;
   std::vector<WaitingView> waiting_views_;
   std::vector<Job*> candidates_;  // of waiting_views_

@@ -18,6 +18,10 @@ bool EngineLoop::plan(Step& step) {
   if (running_.empty() && waiting_.empty()) return false;
   view_running();
   view_waiting();
+  const auto decoding = std::count_if(running_.begin(), running_.end(), [](const Job* job) {
+    return !job->paused && job->known() - job->done == 1;
+  });
+  limits_.prefill_rows = cost_.prefill_slice(decoding, options_.decode_slowdown, options_.prefill_rows);
   plan_step(limits_, running_views_, waiting_views_, cache_.num_available_blocks(), cache_.num_available_states(),
             plan_);
 
@@ -35,6 +39,8 @@ bool EngineLoop::plan(Step& step) {
     ++stats_.batch_sequences;
     stats_.encoder_only_rows += span.encoder_rows;
   }
+  step.decode_rows = plan_.decode_rows;
+  step.prefill_rows = plan_.prefill_rows;
   stats_.decode_rows += plan_.decode_rows;
   stats_.prefill_rows += plan_.prefill_rows;
   return !step.batch.empty();

@@ -1,5 +1,5 @@
-// The body of a chat request: any bytes give a request or an error; a request renders to a prompt whose control ranges
-// are in order and inside the text.
+// The body of a chat request: any bytes give a request or an error; a request renders to a prompt whose
+// control ranges are in order and inside the text.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

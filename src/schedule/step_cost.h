@@ -1,0 +1,32 @@
+// How long steps take, learnt from those that ran, and the prefill slice that follows: as many prompt rows beside decode
+// rows as keep the step within a factor of its length without them. The bits of a row do not depend on the slice, so it
+// may follow the clock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace deepinfer {
+
+// Pure arithmetic on what it was told. Decode-only steps are averaged by the power of two of their rows; a prompt row
+// costs what a mixed step took beyond that, divided by its prompt rows.
+class StepCost {
+ public:
+  void observe(int64_t decode_rows, int64_t prefill_rows, double seconds);
+
+  // Between kLeastRows and most_rows; most_rows while nothing is known.
+  int64_t prefill_slice(int64_t decode_rows, double slowdown, int64_t most_rows) const;
+
+  static constexpr int64_t kLeastRows = 4;
+
+ private:
+  static constexpr double kWeight = 0.1;  // of the newest step
+  static size_t bucket_of(int64_t rows);
+  double decode_seconds(int64_t rows) const;  // of the nearest bucket that knows; 0 when none does
+
+  std::array<double, 16> decode_{};  // seconds; 0 = not seen
+  double prefill_row_ = 0;
+};
+
+}  // namespace deepinfer
