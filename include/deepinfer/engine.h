@@ -85,7 +85,7 @@ struct EngineOptions {
   bool prefix_cache = true;
   Clock::duration state_ttl = std::chrono::seconds(180);  // of window states, after their last use; 0: none are kept
   int64_t swap_blocks = -1;            // host memory for pre-empted sequences; -1: a quarter of the model's blocks
-  int scheduling_depth = 1;            // steps planned ahead: 0 or 1
+  int scheduling_depth = 0;            // steps planned ahead: 0 or 1; docs/scheduling.md has the figures
   const Clock* clock = nullptr;        // borrowed; null: the system's
   Trace* trace = nullptr;              // borrowed; base/trace.h
   ForwardObserver* observer = nullptr;  // borrowed; for tests

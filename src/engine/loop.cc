@@ -359,7 +359,11 @@ void EngineLoop::end(Job& job, FinishReason reason, std::optional<Error> error) 
   CHECK(job.status != Job::Status::kEnded);
   if (job.status == Job::Status::kWaiting) {
     waiting_.erase(&job);
-    if (!job.started) queued_ -= job.answers();
+    if (job.started) {
+      --num_preempted_;
+    } else {
+      queued_ -= job.answers();
+    }
   } else {
     std::erase(running_, &job);
   }
@@ -425,8 +429,7 @@ void EngineLoop::update_stats() {
   EngineStats& stats = stats_;
   stats.running = 0;
   for (const Job* job : running_) stats.running += job->answers();
-  stats.preempted = 0;
-  for (const Job* job : waiting_) stats.preempted += job->started ? 1 : 0;
+  stats.preempted = num_preempted_;
   stats.blocks_total = shape_.num_blocks;
   stats.blocks_free = cache_.blocks().num_free();
   stats.blocks_cached = cache_.blocks().num_cached();

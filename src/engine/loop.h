@@ -128,6 +128,7 @@ class EngineLoop {
   std::set<Job*, ByPlace> waiting_;
   std::vector<Job*> running_;
   std::multimap<Clock::time_point, Engine::RequestId> deadlines_;
+  int64_t num_preempted_ = 0;  // of waiting_
   uint64_t next_place_ = 0;
   bool stopping_ = false;
 

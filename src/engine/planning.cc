@@ -162,6 +162,7 @@ void EngineLoop::preempt(Job& job, Step& step) {
   std::erase(running_, &job);
   job.status = Job::Status::kWaiting;
   waiting_.insert(&job);
+  ++num_preempted_;
   job.hit.reset();
   if (job.state && job.done > 0 && (job.swap_promise > 0 || can_promise_swap(needed))) {
     SwapPlace place{.state = free_swap_states_.back(), .blocks = {}};
@@ -209,7 +210,11 @@ void EngineLoop::admit(Job& job, Step& step) {
   job.status = Job::Status::kRunning;
   job.sent_blocks = 0;
   std::vector<StateOp>& before = step.batch.before;
-  if (!job.started) queued_ -= job.answers();
+  if (job.started) {
+    --num_preempted_;
+  } else {
+    queued_ -= job.answers();
+  }
 
   if (job.swapped) {
     job.state = *cache_.allocate_state();

@@ -40,7 +40,7 @@ int64_t StepCost::prefill_slice(int64_t decode_rows, double slowdown, int64_t mo
   const double decode = decode_seconds(decode_rows);
   if (decode == 0 || prefill_row_ == 0) return most_rows;
   const double rows = decode * (slowdown - 1) / prefill_row_;
-  return std::clamp(static_cast<int64_t>(std::min(rows + 0.5, 1e9)), std::min(kLeastRows, most_rows), most_rows);
+  return std::clamp(static_cast<int64_t>(std::min(rows + 0.5, 1e9)), std::min<int64_t>(1, most_rows), most_rows);
 }
 
 }  // namespace deepinfer

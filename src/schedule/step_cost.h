@@ -15,10 +15,8 @@ class StepCost {
  public:
   void observe(int64_t decode_rows, int64_t prefill_rows, double seconds);
 
-  // Between kLeastRows and most_rows; most_rows while nothing is known.
+  // At least one row, so that a prompt always advances; most_rows while nothing is known.
   int64_t prefill_slice(int64_t decode_rows, double slowdown, int64_t most_rows) const;
-
-  static constexpr int64_t kLeastRows = 4;
 
  private:
   static constexpr double kWeight = 0.1;  // of the newest step

@@ -18,7 +18,7 @@ TEST(StepCostTest, TheSliceKeepsAStepWithinItsFactor) {
   EXPECT_EQ(cost.prefill_slice(4, 1.8, 64), 16);  // 8 ms of prompt rows
   EXPECT_EQ(cost.prefill_slice(4, 3.0, 64), 40);
   EXPECT_EQ(cost.prefill_slice(4, 9.0, 64), 64);
-  EXPECT_EQ(cost.prefill_slice(4, 1.0, 64), StepCost::kLeastRows);
+  EXPECT_EQ(cost.prefill_slice(4, 1.0, 64), 1);
 }
 
 TEST(StepCostTest, SizesNotSeenYetTakeTheNearestThatWas) {
