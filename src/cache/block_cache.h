@@ -79,6 +79,13 @@ class BlockCache {
     std::array<int32_t, kBlockTokens> tokens = {};
   };
 
+
+ public:
+  // What it needs of memory for each block, for the memory plan: its entry, its place in the index and in the free list.
+  static constexpr size_t kBytesPerBlock =
+      sizeof(Block) + sizeof(BlockId) + sizeof(PrefixKey) + sizeof(BlockId) + 4 * sizeof(void*);
+
+ private:
   Block& at(BlockId block) { return blocks_[static_cast<size_t>(block)]; }
   const Block& at(BlockId block) const { return blocks_[static_cast<size_t>(block)]; }
   void link_newest(BlockId block);

@@ -166,13 +166,13 @@ EngineStats Engine::stats() const {
 std::string Engine::memory_plan() const {
   const MemoryPlan& plan = impl_->model->memory_plan();
   const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const uint64_t index = plan.kv_blocks * BlockCache::kBytesPerBlock, swap = impl_->executor.swap_bytes();
   return fmt::format(
       "memory plan (MiB): weights {:.1f}, KV blocks {:.1f} ({} of {} tokens), states {:.1f} ({}), workspace {:.1f}, "
-      "RoPE {:.1f}, swap {:.1f}, total {:.1f}; {} answers at once",
+      "RoPE {:.1f}, prefix index {:.1f}, swap {:.1f}, total {:.1f}; {} answers at once",
       mib(plan.weight_bytes), mib(plan.kv_blocks * plan.kv_block_bytes), plan.kv_blocks, kBlockTokens,
       mib(plan.sequence_states * plan.sequence_state_bytes), plan.sequence_states, mib(plan.workspace_bytes),
-      mib(plan.rope_bytes), mib(impl_->executor.swap_bytes()), mib(plan.total_bytes() + impl_->executor.swap_bytes()),
-      impl_->shape.max_running);
+      mib(plan.rope_bytes), mib(index), mib(swap), mib(plan.total_bytes() + index + swap), impl_->shape.max_running);
 }
 
 }  // namespace deepinfer

@@ -94,6 +94,7 @@ class EngineLoop {
   Hit cold(const Job& job, MissReason reason) const;
   bool can_promise_swap(int64_t blocks) const;
   void preempt(Job& job, Step& step);
+  void hold(const Job& job);
   void admit(Job& job, Step& step);
   bool add_span(Job& job, const Span& span, Step& step);
   bool grow(Job& job, int64_t count);  // allocates blocks until it holds `count`

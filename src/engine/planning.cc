@@ -31,6 +31,9 @@ bool EngineLoop::plan(Step& step) {
   for (const int32_t index : plan_.admitted) order.push_back(candidates_[static_cast<size_t>(index)]);
   if (plan_.bypassed) ++candidates_[static_cast<size_t>(*plan_.bypassed)]->bypassed;
   for (const int32_t index : plan_.preempted) preempt(*order[static_cast<size_t>(index)], step);
+  // All hits are taken hold of before anything is allocated, so that no admission gives away what another will read. States
+  // may still go, the ones whose last reader comes first: by then it has copied them, or it is the one that takes it.
+  for (const int32_t index : plan_.admitted) hold(*candidates_[static_cast<size_t>(index)]);
   for (const int32_t index : plan_.admitted) admit(*candidates_[static_cast<size_t>(index)], step);
   stats_.batch_rows = stats_.batch_sequences = 0;
   for (const Span& span : plan_.spans) {
@@ -204,6 +207,12 @@ void EngineLoop::count_hit(const Job& job, const Hit& hit) {
   }
 }
 
+void EngineLoop::hold(const Job& job) {
+  if (job.swapped) return;
+  cache_.use(*job.hit, clock_.now());
+  if (job.hit->tail_block) cache_.blocks().add_ref(*job.hit->tail_block);  // until it is copied
+}
+
 void EngineLoop::admit(Job& job, Step& step) {
   waiting_.erase(&job);
   running_.push_back(&job);
@@ -231,8 +240,6 @@ void EngineLoop::admit(Job& job, Step& step) {
 
   const Hit hit = std::move(*job.hit);
   job.hit.reset();
-  cache_.use(hit, clock_.now());
-  if (hit.tail_block) cache_.blocks().add_ref(*hit.tail_block);  // for the length of this copy
   job.state = *cache_.allocate_state();
   const auto state = static_cast<int32_t>(*job.state);
   job.cut = {.encoder_first = hit.encoder_first, .decoder_first = hit.decoder_first, .write_first = hit.write_first};

@@ -274,6 +274,49 @@ TEST_P(EngineFaultsTest, QA1_QA8_QA9_QA11_TheSamePromptAgainUnderLoadSaysTheSame
   }
 }
 
+// Hits, states, evictions and pre-emptions at random: every answer is the one of a cold run.
+TEST_P(EngineFaultsTest, UnderAnyLoadExactAnswersAreThoseOfColdRuns) {
+  constexpr uint32_t kKinds = 10;
+  const auto kind = [](uint32_t k) {  // beginnings in common, of several lengths
+    EngineRequest r = request(k % 3, 60 + 47 * static_cast<int64_t>(k), 6 + k);
+    r.sampling.seed = k;
+    r.exact = true;
+    return r;
+  };
+  std::vector<std::vector<int32_t>> cold;
+  open({.max_context_tokens = 640, .max_sequences = 4}, {.prefix_cache = false});
+  for (uint32_t k = 0; k < kKinds; ++k) {
+    Receiver receiver;
+    ASSERT_TRUE(engine_->submit(kind(k), receiver.sink()).ok());
+    receiver.wait();
+    cold.push_back(receiver.tokens[0]);
+  }
+  open({.max_context_tokens = 640, .max_sequences = 7, .num_blocks = 12}, {.max_running = 5, .reserve_tokens = 1, .swap_blocks = 5});
+  std::mt19937 rng(23);
+  std::vector<std::pair<uint32_t, std::unique_ptr<Receiver>>> receivers;
+  for (int i = 0; i < 120; ++i) {
+    const uint32_t k = rng() % kKinds;
+    EngineRequest r = kind(k);
+    r.priority = static_cast<int32_t>(rng() % 4);
+    receivers.emplace_back(k, std::make_unique<Receiver>());
+    const auto id = engine_->submit(std::move(r), receivers.back().second->sink());
+    ASSERT_TRUE(id.ok());
+    if (rng() % 6 == 0) engine_->cancel(*id);
+  }
+  int64_t whole = 0;
+  for (auto& [k, receiver] : receivers) {
+    receiver->wait();
+    if (receiver->end().finish_reason != FinishReason::kLength) continue;
+    ++whole;
+    EXPECT_EQ(receiver->tokens[0], cold[k]) << "kind " << k;
+  }
+  EXPECT_GT(whole, 60);
+  const EngineStats stats = engine_->stats();
+  EXPECT_GT(stats.hits, 10) << describe(stats);
+  EXPECT_GT(stats.preempted_swap + stats.preempted_recompute, 0) << describe(stats);
+  expect_settled();
+}
+
 TEST_P(EngineFaultsTest, QA21_TheReasonOfEveryMissIsCounted) {
   open({.max_context_tokens = 600, .max_sequences = 8});
   for (int i = 0; i < 2; ++i) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "engine_support.h"
+#include "model/kv_arena.h"
 
 namespace deepinfer {
 namespace {
@@ -84,6 +85,53 @@ TEST(EngineSoakTest, NothingLeaksAndEverythingEnds) {
     ASSERT_EQ(stats.running + stats.waiting, 0) << describe(stats);
   }
   std::printf("soak: %ld requests, %ld cancels\n", static_cast<long>(requests), static_cast<long>(cancelled));
+}
+
+// Blocks that lie more than 2^31 bytes from the first one: the same rows, the same bits.
+TEST(EngineSoakTest, BlocksBeyondTwoGigabytesAreLikeOthers) {
+  auto model = load_model(model_directory("mini"), {.max_context_tokens = 400, .max_sequences = 2, .num_blocks = 1});
+  ASSERT_NE(model, nullptr);
+  const auto block_bytes = static_cast<int64_t>(model->memory_plan().kv_block_bytes);
+  const int64_t blocks = (int64_t{1} << 31) / block_bytes + 10;
+  model = load_model(model_directory("mini"), {.max_context_tokens = 400, .max_sequences = 2, .num_blocks = blocks});
+  ASSERT_NE(model, nullptr);
+  const auto ids = random_ids(5, 300, 2000);
+  std::vector<std::vector<float>> rows;
+  for (const int64_t first : {int64_t{0}, blocks - 3}) {
+    const std::vector<BlockId> table = {static_cast<BlockId>(first), static_cast<BlockId>(first + 1),
+                                        static_cast<BlockId>(first + 2)};
+    model->start(model->state(0), 0, {}, {});
+    const SequenceSpan span{&model->state(0), 0, ids, LogitsRows::kLast, 0, table};
+    const auto logits = model->forward({&span, 1});
+    ASSERT_TRUE(logits.ok()) << logits.error().message();
+    rows.emplace_back(logits->begin(), logits->end());
+  }
+  EXPECT_EQ(rows[0], rows[1]);
+}
+
+// What the plan says is what the process holds: within 2 % with a pool that dwarfs the program.
+TEST(EngineSoakTest, ResidentMemoryIsThatOfThePlan) {
+  const int64_t before = resident_kib();
+  auto model = load_model(model_directory("mini"), {.max_context_tokens = 2048, .max_sequences = 64, .num_blocks = 60'000});
+  ASSERT_NE(model, nullptr);
+  Counters counters;
+  Engine engine(std::move(model), {}, counters);
+  const std::string plan = engine.memory_plan();
+  const auto at = plan.find("total ");
+  ASSERT_NE(at, std::string::npos);
+  const double planned_mib = std::atof(plan.c_str() + at + 6);
+  std::vector<std::unique_ptr<Receiver>> receivers;
+  for (uint32_t i = 0; i < 60; ++i) {
+    receivers.push_back(std::make_unique<Receiver>());
+    EngineRequest request;
+    request.prompt_ids = random_ids(i, 1000, 2000);
+    request.max_tokens = 20;
+    ASSERT_TRUE(engine.submit(std::move(request), receivers.back()->sink()).ok());
+  }
+  for (auto& receiver : receivers) receiver->wait();
+  const double held_mib = static_cast<double>(resident_kib() - before) / 1024;
+  std::printf("%s\nheld: %.1f MiB\n", plan.c_str(), held_mib);
+  EXPECT_NEAR(held_mib, planned_mib, 0.02 * planned_mib);
 }
 
 TEST(EngineSoakTest, MemoryStaysFlatOverManyShortRequests) {
