@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/status.h"
+#include "sampling/constraint.h"
 #include "sampling/penalties.h"
 #include "sampling/sampling.h"
 
@@ -34,11 +35,15 @@ struct EngineRequest {
   int64_t max_tokens = 0;           // at least one new token
   std::vector<int32_t> stop_ids;    // ends the answer; the stop token itself is counted, not delivered
   SamplingParams sampling;
+  // Set: every token is drawn among those that it allows, each answer from a state of its own. Biases and penalties
+  // come on top. Its ids are below the model's vocab_size.
+  std::shared_ptr<const OutputConstraint> constraint = {};
   // Answers to this one prompt. Answer i has the request id `first id + i` and draws with sampling.seed + i,
   // so answer 0 is the one that n = 1 gives. The prompt is computed once if all of them can run at a time.
   int32_t n = 1;
   // Present: every kToken carries its log probability and those of so many likeliest tokens (0 to 20), from
-  // the raw logits: before temperature, penalties, biases and filters.
+  // the raw logits: before temperature, penalties, biases and filters. With a constraint they are those of the
+  // distribution over the allowed ids; others are not listed.
   std::optional<int32_t> top_logprobs = {};
   // The same for every prompt token but the first, delivered as kPrompt. Runs all layers over the whole prompt.
   std::optional<int32_t> prompt_logprobs = {};

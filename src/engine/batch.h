@@ -24,6 +24,8 @@ struct AnswerState {
   SamplingParams sampling;  // with the answer's own seed
   std::optional<int32_t> top_logprobs;
   std::optional<int32_t> prompt_logprobs_top;
+  std::shared_ptr<const OutputConstraint> constraint;  // of the request; null: none
+  std::unique_ptr<ConstraintState> constraint_state;    // from the first draw on
   TokenCounts counts;       // of the answer, when penalties need them
   int32_t last_token = 0;   // drawn last; fed to the model in the next step
   std::vector<TokenLogprobs> prompt_logprobs;

@@ -148,13 +148,29 @@ Status Executor::forward(Batch& batch) {
   return {};
 }
 
+// The row with everything that the answer may not say next at -inf; the row itself where nothing is forbidden.
+Result<std::span<const float>> Executor::constrain(AnswerState& answer, std::span<const float> logits) {
+  if (answer.constraint == nullptr) return logits;
+  if (answer.constraint_state == nullptr) answer.constraint_state = answer.constraint->start();
+  mask_.resize(static_cast<size_t>(mask_words(std::ssize(logits))));
+  if (!answer.constraint_state->fill_mask(mask_)) return logits;
+  masked_.assign(logits.begin(), logits.end());
+  apply_mask(mask_, masked_);
+  return std::span<const float>(masked_);
+}
+
 void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample& sample) {
   AnswerState& answer = *sample.answer;
   try {
     if (probe_) probe_(answer.request, sample.position, logits);
-    std::span<const float> drawn_from = logits;
+    const auto allowed = constrain(answer, logits);
+    if (!allowed.ok()) {
+      sample.result.error = allowed.error();
+      return;
+    }
+    std::span<const float> drawn_from = *allowed;
     if (answer.sampling.adjusts_logits()) {
-      adjusted_.assign(logits.begin(), logits.end());
+      adjusted_.assign(allowed->begin(), allowed->end());
       adjust_logits(answer.sampling, answer.counts, adjusted_);
       drawn_from = adjusted_;
     }
@@ -163,11 +179,17 @@ void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample
       sample.result.error = token.error();
       return;
     }
+    if (answer.constraint_state != nullptr) {
+      if (const Status accepted = answer.constraint_state->accept(*token); !accepted.ok()) {
+        sample.result.error = accepted.error();
+        return;
+      }
+    }
     sample.result.token = answer.last_token = *token;
     if (answer.sampling.adjusts_logits()) ++answer.counts[*token];
     if (answer.top_logprobs) {
       sample.result.logprobs =
-          std::make_shared<const TokenLogprobs>(token_logprobs(logits, *token, *answer.top_logprobs));
+          std::make_shared<const TokenLogprobs>(token_logprobs(*allowed, *token, *answer.top_logprobs));
     }
     if (span.prompt_logprobs == &answer) {
       sample.result.prompt_logprobs =

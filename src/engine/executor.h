@@ -28,6 +28,7 @@ class Executor {
  private:
   void apply(const StateOp& op);
   Status forward(Batch& batch);
+  Result<std::span<const float>> constrain(AnswerState& answer, std::span<const float> logits);
   void draw(const BatchSpan& span, std::span<const float> logits, Sample& sample);
   void take_prompt_logprobs(const Batch& batch, const BatchSpan& span, std::span<const float> logits);
   std::byte* swap_block(BlockId block) { return swap_memory_.data() + static_cast<int64_t>(block) * block_stride_; }
@@ -39,7 +40,8 @@ class Executor {
   const LogitsProbe probe_;
   const Clock& clock_;
   Sampler sampler_;
-  std::vector<float> adjusted_;
+  std::vector<uint32_t> mask_;   // sized by the first constrained row
+  std::vector<float> masked_, adjusted_;
   std::vector<SequenceSpan> spans_;
 
   int64_t block_stride_ = 0;

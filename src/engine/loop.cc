@@ -157,6 +157,8 @@ void EngineLoop::add_job(const std::shared_ptr<const Submission>& submission, in
                                                           .sampling = request.sampling,
                                                           .top_logprobs = request.top_logprobs,
                                                           .prompt_logprobs_top = request.prompt_logprobs,
+                                                          .constraint = request.constraint,
+                                                          .constraint_state = {},
                                                           .counts = {},
                                                           .prompt_logprobs = {}});
   job->answer->sampling.seed += static_cast<uint64_t>(first_answer);

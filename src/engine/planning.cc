@@ -360,6 +360,8 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
                                                             .sampling = job.request().sampling,
                                                             .top_logprobs = job.request().top_logprobs,
                                                             .prompt_logprobs_top = {},
+                                                            .constraint = job.request().constraint,
+                                                            .constraint_state = {},
                                                             .counts = {},
                                                             .prompt_logprobs = {}});
     fork.answer->sampling.seed += static_cast<uint64_t>(index);

@@ -33,7 +33,7 @@ TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token_id, in
   };
   const auto end = ids.begin() + std::min<int64_t>(num_top, std::ssize(ids));
   std::partial_sort(ids.begin(), end, ids.end(), likelier);
-  for (auto id = ids.begin(); id != end; ++id) out.top.push_back(entry(*id));
+  for (auto id = ids.begin(); id != end && !std::isinf(logits[*id]); ++id) out.top.push_back(entry(*id));
   return out;
 }
 

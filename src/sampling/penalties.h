@@ -26,7 +26,8 @@ struct TokenLogprobs {
   std::vector<Logprob> top;  // likeliest first, lowest id among equals
 };
 
-// Log softmax of raw logits, sum in fp64 in id order, for one id and the min(num_top, size) likeliest.
+// Log softmax of raw logits, sum in fp64 in id order, for one id and the min(num_top, size) likeliest; ids whose logit is
+// -inf are not among them.
 TokenLogprobs token_logprobs(std::span<const float> logits, int32_t token_id, int32_t num_top);
 
 }  // namespace deepinfer
