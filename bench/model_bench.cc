@@ -124,7 +124,7 @@ class Runner {
   // One token of each stream, all at the same position.
   Line decode(int64_t context, int64_t streams) {
     const int64_t blocks = static_cast<int64_t>(ceil_div(static_cast<size_t>(context + options_.rounds + 2), kBlockTokens));
-    for (int64_t s = 0; s < streams; ++s) model_.start(model_.state(s), context, ids_, {});
+    for (int64_t s = 0; s < streams; ++s) model_.start(model_.state(s), context, ids_before(context), {});
     Line line{"decode", context, streams, {}, {}, planned_.bytes_for(streams), static_cast<double>(streams)};
     std::vector<double> seconds, shares;
     for (int round = -1; round < options_.rounds; ++round) {
@@ -180,7 +180,7 @@ class Runner {
     const int rounds = rows > 1 ? 1 : options_.rounds;
     std::vector<int32_t> prompt;
     for (int64_t i = 0; i < rows; ++i) prompt.push_back(random_id());
-    model_.start(model_.state(0), context, ids_, {});
+    model_.start(model_.state(0), context, ids_before(context), {});
     for (int round = 0; round < rounds; ++round) {
       SequenceSpan span{&model_.state(0), context + round, prompt, LogitsRows::kLast};
       if (round == 0) {
@@ -196,6 +196,9 @@ class Runner {
 
  private:
   static BlockId block_id(int64_t block) { return static_cast<BlockId>(block); }
+  std::span<const int32_t> ids_before(int64_t position) const {
+    return std::span(ids_).last(std::min(ids_.size(), static_cast<size_t>(position)));
+  }
   int32_t random_id() { return static_cast<int32_t>(rng_() % static_cast<uint64_t>(model_.config().vocab_size)); }
 
   std::span<const BlockId> table(int64_t first, int64_t count) {

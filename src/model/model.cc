@@ -155,7 +155,7 @@ void Model::SequenceDeleter::operator()(Sequence* sequence) const {
 Sequence& Model::state(int64_t i) { return *impl_->states[i]; }
 
 void Model::start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut) {
-  CHECK(std::ssize(ids_before) >= std::min<int64_t>(position, kEngramTokens - 1));
+  CHECK(std::ssize(ids_before) >= std::min<int64_t>(position, kEngramTokens - 1) && std::ssize(ids_before) <= position);
   std::array<int32_t, kEngramTokens - 1> classes = {};
   const auto last = ids_before.last(std::min(ids_before.size(), classes.size()));
   for (size_t i = 0; i < last.size(); ++i) {

@@ -136,7 +136,8 @@ class Model {
   // For a caller that keeps count of states and blocks itself (the engine): state i < max_sequences. Such a caller
   // never uses make_sequence, and brings every block in the spans.
   Sequence& state(int64_t i);
-  // Empties a state to go on at `position`; `ids_before`: the tokens before it, at least the last three if there are.
+  // Empties a state to go on at `position`; `ids_before`: tokens just before it, at least the last three if there are, and
+  // at most `position` of them (CHECKed).
   void start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut);
   // A state outside of the pool, for swapping.
   Result<Sequence> make_detached_state() const;

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "checkpoint/checkpoint.h"
+#include "model/kv_arena.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -223,6 +224,11 @@ TEST_P(InvarianceTest, BadSpansAreRefusedAndChangeNothing) {
   EXPECT_EQ(code_of(20, none), Code::kInvalidArgument);
   EXPECT_EQ(code_of(20, bad), Code::kInvalidArgument);
   feed(*model_, sequence->get(), 20, 1, "after refusals");
+}
+
+TEST_P(InvarianceTest, MoreTokensBeforeAPositionThanItHasAreABugThatIsCaught) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(model_->start(model_->state(0), 2, std::span(ids_).first(3), {}), "ids_before");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, InvarianceTest, testing::Values(Subject{"tiny", 300}, Subject{"mini", 560}),
