@@ -1,45 +1,27 @@
-// AVX2 + FMA attention and index scores. Lanes are heads (scores), channels (weighted sums) or keys (index), never terms of
-// one sum, so the bits are those of kernels/ref.
-//
-// Instruction-set code is enabled by the target pragma below, after all standard headers.
-#include "kernels/x86/avx2.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/quantize.h"
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-
-#include "kernels/x86/avx2_math.h"
-
-namespace deepinfer::avx2 {
-namespace {
+// Sparse attention and index scores with eight lanes (private to the kernels room); to be included as lanes8/linear.h is.
+// Lanes are heads (scores), channels (weighted sums) or keys (index), never terms of one sum, so the bits are those of
+// kernels/ref.
 
 void unpack_window_row8(const std::byte* row, int64_t dim, float* x) {
   const auto* scales = reinterpret_cast<const uint8_t*>(row) + dim;
   for (int64_t i = 0; i < dim; i += 8) {
-    const __m256 scale = _mm256_set1_ps(e8m0_to_float(scales[i / 32]));
-    _mm256_storeu_ps(x + i, _mm256_mul_ps(load_e4m3(row + i), scale));
+    const F8 scale = set8(e8m0_to_float(scales[i / 32]));
+    store8(x + i, mul8(load_e4m3(row + i), scale));
   }
 }
 
 void unpack_compressed_row8(const std::byte* row, int64_t dim, float* x) {
   const auto* scales = reinterpret_cast<const uint8_t*>(row) + dim / 2;
   for (int64_t i = 0; i < dim; i += 8) {
-    const __m256 scale = _mm256_set1_ps(e4m3_to_float(scales[i / 16]));
-    _mm256_storeu_ps(x + i, _mm256_mul_ps(load_e2m1(row + i / 2), scale));
+    const F8 scale = set8(e4m3_to_float(scales[i / 16]));
+    store8(x + i, mul8(load_e2m1(row + i / 2), scale));
   }
 }
 
 void unpack_index_row8(const std::byte* codes, const std::byte* scales, int64_t dim, float* x) {
   for (int64_t i = 0; i < dim; i += 8) {
-    const __m256 scale = _mm256_set1_ps(e8m0_to_float(static_cast<uint8_t>(scales[i / 32])));
-    _mm256_storeu_ps(x + i, _mm256_mul_ps(load_e2m1(codes + i / 2), scale));
+    const F8 scale = set8(e8m0_to_float(static_cast<uint8_t>(scales[i / 32])));
+    store8(x + i, mul8(load_e2m1(codes + i / 2), scale));
   }
 }
 
@@ -47,18 +29,18 @@ constexpr int64_t kKeyTile = 8;
 
 // Dot products of up to eight fp32 rows with eight queries at once: lane = query. query_t: [dim][query_stride].
 template <int kRows>
-inline void dot_tile(const float* rows, int64_t dim, const float* query_t, int64_t query_stride, __m256* dots) {
-  for (int i = 0; i < kRows; ++i) dots[i] = _mm256_setzero_ps();
+inline void dot_tile(const float* rows, int64_t dim, const float* query_t, int64_t query_stride, F8* dots) {
+  for (int i = 0; i < kRows; ++i) dots[i] = zero8();
   for (int64_t begin = 0; begin < dim; begin += kSumBlock) {
-    __m256 partial[kRows];
-    for (int i = 0; i < kRows; ++i) partial[i] = _mm256_setzero_ps();
+    F8 partial[kRows];
+    for (int i = 0; i < kRows; ++i) partial[i] = zero8();
     for (int64_t d = begin; d < begin + kSumBlock; ++d) {
-      const __m256 query = _mm256_loadu_ps(query_t + d * query_stride);
+      const F8 query = load8(query_t + d * query_stride);
       for (int i = 0; i < kRows; ++i) {
-        partial[i] = _mm256_fmadd_ps(query, _mm256_broadcast_ss(rows + i * dim + d), partial[i]);
+        partial[i] = fma8(query, set8(rows[i * dim + d]), partial[i]);
       }
     }
-    for (int i = 0; i < kRows; ++i) dots[i] = _mm256_add_ps(dots[i], partial[i]);
+    for (int i = 0; i < kRows; ++i) dots[i] = add8(dots[i], partial[i]);
   }
 }
 
@@ -71,70 +53,70 @@ void transpose_queries(int64_t heads, int64_t dim, int64_t stride, Load&& load, 
 }
 
 // Scores of eight heads against all rows: scores[i * 8].
-void attention_scores(const float* rows, int64_t count, int64_t dim, const float* query_t, __m256 scale, float* scores) {
+void attention_scores(const float* rows, int64_t count, int64_t dim, const float* query_t, F8 scale, float* scores) {
   int64_t i = 0;
-  __m256 dots[kKeyTile];
+  F8 dots[kKeyTile];
   for (; i + kKeyTile <= count; i += kKeyTile) {
     dot_tile<kKeyTile>(rows + i * dim, dim, query_t, 8, dots);
-    for (int64_t j = 0; j < kKeyTile; ++j) _mm256_storeu_ps(scores + (i + j) * 8, _mm256_mul_ps(dots[j], scale));
+    for (int64_t j = 0; j < kKeyTile; ++j) store8(scores + (i + j) * 8, mul8(dots[j], scale));
   }
   for (; i < count; ++i) {
     dot_tile<1>(rows + i * dim, dim, query_t, 8, dots);
-    _mm256_storeu_ps(scores + i * 8, _mm256_mul_ps(dots[0], scale));
+    store8(scores + i * 8, mul8(dots[0], scale));
   }
 }
 
 // Turns the scores of eight heads into the weights of the sum, chunk by chunk; factors[c * 8] is what chunk c makes of
 // the sums before it. Returns the denominators.
-__m256 softmax_weights(const AttentionArgs& args, const AttentionList& list, int64_t count, __m256 sinks, float* scores,
+F8 softmax_weights(const AttentionArgs& args, const AttentionList& list, int64_t count, F8 sinks, float* scores,
                        float* factors) {
-  __m256 peak = _mm256_set1_ps(-INFINITY), total = _mm256_setzero_ps();
+  F8 peak = set8(-INFINITY), total = zero8();
   for (int64_t begin = 0; begin < count; factors += 8) {
     const int64_t end = args.chunk_end(list, begin);
-    const __m256 old_peak = peak;
-    for (int64_t i = begin; i < end; ++i) peak = _mm256_max_ps(_mm256_loadu_ps(scores + i * 8), peak);
-    const __m256 factor = exp8(_mm256_sub_ps(old_peak, peak));
-    _mm256_storeu_ps(factors, factor);
-    __m256 chunk_total = _mm256_setzero_ps();
+    const F8 old_peak = peak;
+    for (int64_t i = begin; i < end; ++i) peak = max8(load8(scores + i * 8), peak);
+    const F8 factor = exp8(sub8(old_peak, peak));
+    store8(factors, factor);
+    F8 chunk_total = zero8();
     for (; begin < end; begin += kSumBlock) {
-      __m256 partial = _mm256_setzero_ps();
+      F8 partial = zero8();
       for (int64_t i = begin; i < std::min(begin + kSumBlock, end); ++i) {
-        const __m256 weight = exp8(_mm256_sub_ps(_mm256_loadu_ps(scores + i * 8), peak));
-        _mm256_storeu_ps(scores + i * 8, round_bf16(weight));
-        partial = _mm256_add_ps(partial, weight);
+        const F8 weight = exp8(sub8(load8(scores + i * 8), peak));
+        store8(scores + i * 8, round_bf16(weight));
+        partial = add8(partial, weight);
       }
-      chunk_total = _mm256_add_ps(chunk_total, partial);
+      chunk_total = add8(chunk_total, partial);
     }
     begin = end;
-    total = _mm256_fmadd_ps(total, factor, chunk_total);
+    total = fma8(total, factor, chunk_total);
   }
-  return _mm256_add_ps(total, exp8(_mm256_sub_ps(sinks, peak)));
+  return add8(total, exp8(sub8(sinks, peak)));
 }
 
 // out[d] = bf(sum_i weights[i * 8] rows[i][d] / total) for 32 channels from d, chunk by chunk.
 void weighted_sum32(const AttentionArgs& args, const AttentionList& list, const float* rows, int64_t count,
                     const float* weights, const float* factors, float total, Bf16* out) {
   const int64_t dim = args.head_dim;
-  __m256 sum[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+  F8 sum[4] = {zero8(), zero8(), zero8(), zero8()};
   for (int64_t begin = 0; begin < count; factors += 8) {
     const int64_t end = args.chunk_end(list, begin);
-    __m256 chunk[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    F8 chunk[4] = {zero8(), zero8(), zero8(), zero8()};
     for (; begin < end; begin += kSumBlock) {
-      __m256 partial[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+      F8 partial[4] = {zero8(), zero8(), zero8(), zero8()};
       for (int64_t i = begin; i < std::min(begin + kSumBlock, end); ++i) {
-        const __m256 weight = _mm256_broadcast_ss(weights + i * 8);
+        const F8 weight = set8(weights[i * 8]);
         for (int v = 0; v < 4; ++v) {
-          partial[v] = _mm256_fmadd_ps(weight, _mm256_loadu_ps(rows + i * dim + 8 * v), partial[v]);
+          partial[v] = fma8(weight, load8(rows + i * dim + 8 * v), partial[v]);
         }
       }
-      for (int v = 0; v < 4; ++v) chunk[v] = _mm256_add_ps(chunk[v], partial[v]);
+      for (int v = 0; v < 4; ++v) chunk[v] = add8(chunk[v], partial[v]);
     }
     begin = end;
-    const __m256 factor = _mm256_broadcast_ss(factors);
-    for (int v = 0; v < 4; ++v) sum[v] = _mm256_fmadd_ps(sum[v], factor, chunk[v]);
+    const F8 factor = set8(factors[0]);
+    for (int v = 0; v < 4; ++v) sum[v] = fma8(sum[v], factor, chunk[v]);
   }
   alignas(32) float values[32];
-  for (int v = 0; v < 4; ++v) _mm256_store_ps(values + 8 * v, _mm256_div_ps(sum[v], _mm256_set1_ps(total)));
+  for (int v = 0; v < 4; ++v) store8(values + 8 * v, div8(sum[v], set8(total)));
   for (int d = 0; d < 32; ++d) out[d] = to_bf16(values[d]);
 }
 
@@ -163,8 +145,8 @@ void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t las
                       query_t);
     alignas(32) float sinks[8] = {}, totals[8];
     std::copy_n(args.sinks + head, heads, sinks);
-    attention_scores(rows, count, dim, query_t, _mm256_set1_ps(args.softmax_scale), weights);
-    _mm256_store_ps(totals, softmax_weights(args, list, count, _mm256_load_ps(sinks), weights, factors));
+    attention_scores(rows, count, dim, query_t, set8(args.softmax_scale), weights);
+    store8(totals, softmax_weights(args, list, count, load8(sinks), weights, factors));
     for (int64_t h = 0; h < heads; ++h) {
       for (int64_t d = 0; d < dim; d += 32) {
         weighted_sum32(args, list, rows + d, count, weights + h, factors + h, totals[h], out + (head + h) * dim + d);
@@ -172,8 +154,6 @@ void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t las
     }
   }
 }
-
-}  // namespace
 
 void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
   const int64_t threads = ctx.pool->num_threads();
@@ -194,28 +174,6 @@ void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
   });
 }
 
-namespace {
-
-// Transposes eight vectors of eight lanes.
-inline void transpose8(__m256* r) {
-  __m256 t[8];
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-  __m256 s[8];
-  for (int i = 0; i < 8; i += 4) {
-    s[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    s[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    s[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    s[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm256_permute2f128_ps(s[i], s[i + 4], 0x20);
-    r[i + 4] = _mm256_permute2f128_ps(s[i], s[i + 4], 0x31);
-  }
-}
-
 const std::byte* key_codes(const IndexKeys& keys, int64_t row, const std::byte** scales) {
   const std::byte* block = keys.blocks[row / keys.rows_per_block];
   const int64_t slot = row % keys.rows_per_block;
@@ -232,22 +190,20 @@ void score_rows(const IndexScoreArgs& args, int64_t first, int64_t count, const 
     const std::byte* codes = key_codes(args.keys, first + i, &scales);
     unpack_index_row8(codes, scales, dim, key_rows + i * dim);
   }
-  __m256 sum = _mm256_setzero_ps();  // lane = key
+  F8 sum = zero8();  // lane = key
   for (int64_t head = 0; head < args.num_heads; head += 8) {
-    __m256 dots[kKeyTile];
+    F8 dots[kKeyTile];
     dot_tile<kKeyTile>(key_rows, dim, query_t + head, stride, dots);
     transpose8(dots);  // now vector = head, lane = key
     for (int64_t h = 0; h < std::min<int64_t>(8, args.num_heads - head); ++h) {
-      const __m256 positive = _mm256_max_ps(_mm256_setzero_ps(), dots[h]);
-      sum = _mm256_fmadd_ps(_mm256_set1_ps(args.head_weights[head + h]), positive, sum);
+      const F8 positive = max8(zero8(), dots[h]);
+      sum = fma8(set8(args.head_weights[head + h]), positive, sum);
     }
   }
   alignas(32) float values[kKeyTile];
-  _mm256_store_ps(values, sum);
+  store8(values, sum);
   std::copy_n(values, count, scores);
 }
-
-}  // namespace
 
 void index_scores(const IndexScoreArgs& args) {
   const int64_t dim = args.keys.dim, stride = (args.num_heads + 7) / 8 * 8;
@@ -265,9 +221,3 @@ void index_scores(const IndexScoreArgs& args) {
     }
   }
 }
-
-}  // namespace deepinfer::avx2
-
-#pragma GCC pop_options
-
-#endif

@@ -1,88 +1,27 @@
-// AVX2 + FMA products. Lanes are output rows, never terms of one sum, so the bits are those of kernels/ref.
-//
-// Instruction-set code is enabled by the target pragma below, after all standard headers.
-#include "kernels/x86/avx2.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/linear_chunks.h"
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-
-#include "kernels/x86/avx2_math.h"
-
-namespace deepinfer::avx2 {
-namespace {
+// Products with eight lanes, for the tables that have them (private to the kernels room). To be included inside the namespace
+// of a table, below its target pragma, all standard headers and its lanes (x86/avx2_lanes.h, arm/neon_lanes.h). Lanes are
+// output rows, never terms of one sum, so the bits are those of kernels/ref.
 
 // One block of 32 columns of a row group as fp32 [32][16].
 using WeightBlock = float[kSumBlock][kRowGroup];
-
-inline __m256i load8(const std::byte* line, int half) {
-  return _mm256_load_si256(reinterpret_cast<const __m256i*>(line + 32 * half));
-}
-
-// Lines of 64 bytes as in kernels/matrix.h.
-void decode_fp8(const std::byte* line, WeightBlock& out) {
-  const __m128i column[4] = {_mm_setr_epi8(1, -1, -1, -1, 3, -1, -1, -1, 5, -1, -1, -1, 7, -1, -1, -1),
-                             _mm_setr_epi8(0, -1, -1, -1, 2, -1, -1, -1, 4, -1, -1, -1, 6, -1, -1, -1),
-                             _mm_setr_epi8(9, -1, -1, -1, 11, -1, -1, -1, 13, -1, -1, -1, 15, -1, -1, -1),
-                             _mm_setr_epi8(8, -1, -1, -1, 10, -1, -1, -1, 12, -1, -1, -1, 14, -1, -1, -1)};
-  for (int64_t k = 0; k < kSumBlock; k += 4, line += 64) {
-    for (int half = 0; half < 2; ++half) {
-      const __m256i codes = load8(line, half);
-      for (int i = 0; i < 4; ++i) {
-        const __m256i wide = _mm256_shuffle_epi8(codes, _mm256_broadcastsi128_si256(column[i]));
-        _mm256_store_ps(out[k + i] + 8 * half, decode_e4m3(wide));
-      }
-    }
-  }
-}
-
-void decode_fp4(const std::byte* line, WeightBlock& out) {
-  for (int64_t k = 0; k < kSumBlock; k += 8, line += 64) {
-    for (int half = 0; half < 2; ++half) {
-      const __m256i codes = load8(line, half);
-      for (int i = 0; i < 8; ++i) {
-        const __m256i shifted = _mm256_srli_epi32(codes, (i % 2 == 0 ? 16 : 0) + i / 2 * 4);
-        _mm256_store_ps(out[k + i] + 8 * half, decode_e2m1(shifted));
-      }
-    }
-  }
-}
-
-void decode_bf16(const std::byte* line, int64_t length, WeightBlock& out) {
-  const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-  for (int64_t k = 0; k < length; k += 2, line += 64) {
-    for (int half = 0; half < 2; ++half) {
-      const __m256i pairs = load8(line, half);
-      _mm256_store_ps(out[k] + 8 * half, _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)));
-      _mm256_store_ps(out[k + 1] + 8 * half, _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)));
-    }
-  }
-}
 
 // The block's elements, and the scales of its 16 rows.
 void decode_block(const MatrixView& w, int64_t group, int64_t block, int64_t length, WeightBlock& out, float* scales) {
   const std::byte* data = w.data + group * w.group_bytes();
   switch (w.kind) {
     case MatrixKind::kFp8:
-      decode_fp8(data + block * kSumBlock * 16, out);
+      for (int64_t k = 0; k < kSumBlock; k += 4) decode_fp8_line(data + (block * kSumBlock + k) * 16, out + k);
       std::fill_n(scales, kRowGroup, e8m0_to_float(w.scales[group * kRowGroup / 32 * w.num_blocks() + block]));
       return;
     case MatrixKind::kFp4: {
-      decode_fp4(data + block * kSumBlock * 8, out);
+      for (int64_t k = 0; k < kSumBlock; k += 8) decode_fp4_line(data + (block * kSumBlock + k) * 8, out + k);
       const uint8_t* codes = w.scales + (group * w.num_blocks() + block) * kRowGroup;
       for (int64_t r = 0; r < kRowGroup; ++r) scales[r] = e8m0_to_float(codes[r]);
       return;
     }
     case MatrixKind::kBf16:
     case MatrixKind::kF32:
-      decode_bf16(data + block * kSumBlock * 32, length, out);
+      for (int64_t k = 0; k < length; k += 2) decode_bf16_line(data + (block * kSumBlock + k) * 32, out + k);
       std::fill_n(scales, kRowGroup, 1.0f);
       return;
   }
@@ -94,20 +33,20 @@ constexpr int kTokenTile = 4;
 template <int kCount>
 inline void accumulate_block(const WeightBlock& w, int64_t length, const float (*x)[kSumBlock], const float* scales,
                              float (*acc)[kRowGroup]) {
-  __m256 low[kCount], high[kCount];
-  for (int t = 0; t < kCount; ++t) low[t] = high[t] = _mm256_setzero_ps();
+  F8 low[kCount], high[kCount];
+  for (int t = 0; t < kCount; ++t) low[t] = high[t] = zero8();
   for (int64_t k = 0; k < length; ++k) {
-    const __m256 w_low = _mm256_load_ps(w[k]), w_high = _mm256_load_ps(w[k] + 8);
+    const F8 w_low = load8(w[k]), w_high = load8(w[k] + 8);
     for (int t = 0; t < kCount; ++t) {
-      const __m256 value = _mm256_broadcast_ss(x[t] + k);
-      low[t] = _mm256_fmadd_ps(w_low, value, low[t]);
-      high[t] = _mm256_fmadd_ps(w_high, value, high[t]);
+      const F8 value = set8(x[t][k]);
+      low[t] = fma8(w_low, value, low[t]);
+      high[t] = fma8(w_high, value, high[t]);
     }
   }
-  const __m256 s_low = _mm256_load_ps(scales), s_high = _mm256_load_ps(scales + 8);
+  const F8 s_low = load8(scales), s_high = load8(scales + 8);
   for (int t = 0; t < kCount; ++t) {
-    _mm256_store_ps(acc[t], _mm256_add_ps(_mm256_load_ps(acc[t]), _mm256_mul_ps(low[t], s_low)));
-    _mm256_store_ps(acc[t] + 8, _mm256_add_ps(_mm256_load_ps(acc[t] + 8), _mm256_mul_ps(high[t], s_high)));
+    store8(acc[t], add8(load8(acc[t]), mul8(low[t], s_low)));
+    store8(acc[t] + 8, add8(load8(acc[t] + 8), mul8(high[t], s_high)));
   }
 }
 
@@ -161,16 +100,8 @@ void linear_group(const MatrixView& w, int64_t group, const ActivationRows& x, c
   }
 }
 
-}  // namespace
-
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
   for_each_chunk(*ctx.pool, tasks, [](const LinearTask& task, int64_t first, int64_t count) {
     for (int64_t group = first; group < first + count; ++group) linear_group(task.weights, group, task.x, task.y);
   });
 }
-
-}  // namespace deepinfer::avx2
-
-#pragma GCC pop_options
-
-#endif

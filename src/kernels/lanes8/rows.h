@@ -1,26 +1,6 @@
-// AVX2 + FMA versions of what works on single rows: operands, norms, rotation, hyper-connections, SwiGLU, Engram gate.
-// Element by element the same operations as kernels/ref. Long sums keep their order: chains of eight blocks run side by
-// side, and lanes are streams of results, never terms of one sum.
-//
-// Instruction-set code is enabled by the target pragma below, after all standard headers.
-#include "kernels/x86/avx2.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cmath>
-
-#include "kernels/elementary.h"
-#include "kernels/ref/ref_ops.h"
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
-
-#include "kernels/x86/avx2_math.h"
-
-namespace deepinfer::avx2 {
-namespace {
+// What works on single rows, with eight lanes: operands, norms, rotation, hyper-connections, SwiGLU, Engram gate (private to
+// the kernels room); to be included as lanes8/linear.h is. Element by element the same operations as kernels/ref. Long sums
+// keep their order: chains of eight blocks run side by side, and lanes are streams of results, never terms of one sum.
 
 // body(row) for every row, over the threads where there is enough to do.
 template <typename Body>
@@ -63,46 +43,19 @@ float inverse_rms(const Bf16* x, int64_t count, float eps) {
   return 1.0f / std::sqrt(sum_squares(x, count) / static_cast<float>(count) + eps);
 }
 
-// Eight bf16 numbers in exchanged pairs.
-inline __m128i exchange_pairs(__m128i words) {
-  return _mm_shufflehi_epi16(_mm_shufflelo_epi16(words, 0xb1), 0xb1);
-}
-
-// The values of E4M3 codes nearest to eight numbers.
-inline __m256 round_e4m3(__m256 x) {
-  const __m256 sign_bit = _mm256_set1_ps(-0.0f);
-  const __m256 magnitude = _mm256_min_ps(_mm256_andnot_ps(sign_bit, x), _mm256_set1_ps(448.0f));
-  const __m256i bits = _mm256_castps_si256(magnitude);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
-  const __m256i sum = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff)));
-  const __m256 normal =
-      _mm256_castsi256_ps(_mm256_and_si256(sum, _mm256_set1_epi32(static_cast<int>(0xfff00000u))));
-  const __m256 steps = _mm256_round_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(0x1p9f)),
-                                       _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const __m256 subnormal = _mm256_mul_ps(steps, _mm256_set1_ps(0x1p-9f));
-  const __m256 is_subnormal = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ);
-  const __m256 value = _mm256_blendv_ps(normal, subnormal, is_subnormal);
-  return _mm256_blendv_ps(_mm256_or_ps(value, _mm256_and_ps(x, sign_bit)), x, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-}
-
+// Q8 of one block as an operand.
 void quantize_block(const Bf16* x, Bf16* values) {
-  __m256 v[4], amax = _mm256_set1_ps(1e-4f);
+  F8 v[4], amax = set8(1e-4f);
   for (int i = 0; i < 4; ++i) {
     v[i] = load_bf16(x + 8 * i);
-    amax = _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), v[i]), amax);  // a NaN is passed over
+    amax = max8(abs8(v[i]), amax);  // a NaN is passed over
   }
-  __m128 half = _mm_max_ps(_mm256_castps256_ps128(amax), _mm256_extractf128_ps(amax, 1));
-  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
-  half = _mm_max_ss(half, _mm_movehdup_ps(half));
-  const float scale = e8m0_to_float(power_of_two_ceiling(_mm_cvtss_f32(half) * (1.0f / 448.0f)));
-  const __m256 scale8 = _mm256_set1_ps(scale), inverse = _mm256_set1_ps(1.0f / scale);
+  const float scale = e8m0_to_float(power_of_two_ceiling(largest_lane(amax) * (1.0f / 448.0f)));
+  const F8 scale8 = set8(scale), inverse = set8(1.0f / scale);
   for (int i = 0; i < 4; ++i) {
-    const __m256 code = round_e4m3(_mm256_mul_ps(v[i], inverse));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(values + 8 * i), exchange_pairs(narrow(_mm256_mul_ps(code, scale8))));
+    store_exchanged(values + 8 * i, mul8(round_e4m3(mul8(v[i], inverse)), scale8));
   }
 }
-
-}  // namespace
 
 void quantize_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
   for_each_row(ctx, rows, cols, [&](int64_t row) {
@@ -117,10 +70,7 @@ void pair_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf
     Bf16* out = values + row * width;
     out[width - 2] = {};
     int64_t k = 0;
-    for (; k + 8 <= cols; k += 8) {
-      const __m128i words = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + k));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + k), exchange_pairs(words));
-    }
+    for (; k + 8 <= cols; k += 8) exchange_pairs(in + k, out + k);
     for (; k < cols; ++k) out[k ^ 1] = in[k];
   });
 }
@@ -131,8 +81,8 @@ void rms_norm(KernelContext& ctx, const Bf16* x, const Bf16* weight, int64_t row
     const float statistic = inverse_rms(in, cols, eps);
     int64_t d = 0;
     for (; d + 8 <= cols; d += 8) {
-      const __m256 scaled = _mm256_mul_ps(load_bf16(in + d), _mm256_set1_ps(statistic));
-      store_bf16(out + row * cols + d, _mm256_mul_ps(scaled, load_bf16(weight + d)));
+      const F8 scaled = mul8(load_bf16(in + d), set8(statistic));
+      store_bf16(out + row * cols + d, mul8(scaled, load_bf16(weight + d)));
     }
     for (; d < cols; ++d) out[row * cols + d] = to_bf16(to_float(in[d]) * statistic * to_float(weight[d]));
   });
@@ -141,15 +91,12 @@ void rms_norm(KernelContext& ctx, const Bf16* x, const Bf16* weight, int64_t row
 void rotate(KernelContext& ctx, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
             const float* const* cos_sin, Ops::Rotation rotation) {
   if (rotary_dim % 8 != 0) return ref::rotate(ctx, x, rows, heads, dim, rotary_dim, cos_sin, rotation);
-  const __m256 direction = _mm256_set1_ps(rotation == Ops::Rotation::kForward ? 1.0f : -1.0f);
+  const F8 direction = set8(rotation == Ops::Rotation::kForward ? 1.0f : -1.0f);
   for_each_row(ctx, rows, heads * rotary_dim, [&](int64_t row) {
     for (int64_t head = 0; head < heads; ++head) {
       Bf16* pairs = x + (row * heads + head) * dim + dim - rotary_dim;
       for (int64_t i = 0; i < rotary_dim; i += 8) {  // four pairs (a, b)
-        const __m256 angle = _mm256_loadu_ps(cos_sin[row] + i), ab = load_bf16(pairs + i);
-        const __m256 cosine = _mm256_moveldup_ps(angle), sine = _mm256_mul_ps(direction, _mm256_movehdup_ps(angle));
-        const __m256 ba = _mm256_permute_ps(ab, 0xb1);
-        store_bf16(pairs + i, _mm256_addsub_ps(_mm256_mul_ps(ab, cosine), _mm256_mul_ps(ba, sine)));
+        store_bf16(pairs + i, rotate_pairs(load_bf16(pairs + i), load8(cos_sin[row] + i), direction));
       }
     }
   });
@@ -158,13 +105,13 @@ void rotate(KernelContext& ctx, Bf16* x, int64_t rows, int64_t heads, int64_t di
 void swiglu(KernelContext& ctx, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
             float limit, Bf16* out) {
   if (cols % 8 != 0) return ref::swiglu(ctx, gate, up, weights, rows, cols, limit, out);
-  const __m256 high = _mm256_set1_ps(limit), low = _mm256_set1_ps(-limit);
+  const F8 high = set8(limit), low = set8(-limit);
   for_each_row(ctx, rows, 4 * cols, [&](int64_t row) {
-    const __m256 weight = _mm256_set1_ps(weights != nullptr ? weights[row] : 1.0f);
+    const F8 weight = set8(weights != nullptr ? weights[row] : 1.0f);
     for (int64_t i = row * cols; i < (row + 1) * cols; i += 8) {
-      const __m256 g = _mm256_min_ps(high, load_bf16(gate + i));
-      const __m256 u = _mm256_min_ps(high, _mm256_max_ps(low, load_bf16(up + i)));
-      store_bf16(out + i, _mm256_mul_ps(weight, _mm256_mul_ps(_mm256_mul_ps(g, sigmoid8(g)), u)));
+      const F8 g = min8(high, load_bf16(gate + i));
+      const F8 u = min8(high, max8(low, load_bf16(up + i)));
+      store_bf16(out + i, mul8(weight, mul8(mul8(g, sigmoid8(g)), u)));
     }
   });
 }
@@ -174,16 +121,14 @@ void sum_rows(KernelContext& ctx, const Bf16* x, const int32_t* index, int64_t c
   if (cols % 8 != 0) return ref::sum_rows(ctx, x, index, count, rows, cols, out);
   for_each_row(ctx, rows, count * cols, [&](int64_t row) {
     for (int64_t d = 0; d < cols; d += 8) {
-      __m256 sum = _mm256_setzero_ps();
-      for (int64_t i = 0; i < count; ++i) sum = _mm256_add_ps(sum, load_bf16(x + index[row * count + i] * cols + d));
+      F8 sum = zero8();
+      for (int64_t i = 0; i < count; ++i) sum = add8(sum, load_bf16(x + index[row * count + i] * cols + d));
       store_bf16(out + row * cols + d, sum);
     }
   });
 }
 
 // ---- hyper-connections -------------------------------------------------------------------------------------------------
-
-namespace {
 
 // Block sums of kRows rows for blocks [first, last): sums[row][block][kHcSumStride] = 24 products, then squares.
 // kBlocks of them run side by side.
@@ -192,26 +137,26 @@ void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t f
   const int64_t num_blocks = fn.num_blocks();
   int64_t block = first;
   for (; block + kBlocks <= last; block += kBlocks) {
-    __m256 acc[kRows][kBlocks][3] = {};
+    F8 acc[kRows][kBlocks][3] = {};
     float squares[kRows][kBlocks] = {};
     for (int64_t i = 0; i < kSumBlock; ++i) {
       for (int b = 0; b < kBlocks; ++b) {
         const int64_t k = (block + b) * kSumBlock + i;
-        __m256 w[3];
+        F8 w[3];
         for (int g = 0; g < 3; ++g) {
-          w[g] = _mm256_load_ps(reinterpret_cast<const float*>(fn.data + g * fn.group_bytes()) + k * 8);
+          w[g] = load8(reinterpret_cast<const float*>(fn.data + g * fn.group_bytes()) + k * 8);
         }
         for (int r = 0; r < kRows; ++r) {
           const float value = to_float(h[r * width + k]);
           squares[r][b] = __builtin_fmaf(value, value, squares[r][b]);
-          for (int g = 0; g < 3; ++g) acc[r][b][g] = _mm256_fmadd_ps(w[g], _mm256_set1_ps(value), acc[r][b][g]);
+          for (int g = 0; g < 3; ++g) acc[r][b][g] = fma8(w[g], set8(value), acc[r][b][g]);
         }
       }
     }
     for (int r = 0; r < kRows; ++r) {
       for (int b = 0; b < kBlocks; ++b) {
         float* out = sums + (r * num_blocks + block + b) * kHcSumStride;
-        for (int g = 0; g < 3; ++g) _mm256_storeu_ps(out + 8 * g, acc[r][b][g]);
+        for (int g = 0; g < 3; ++g) store8(out + 8 * g, acc[r][b][g]);
         out[24] = squares[r][b];
       }
     }
@@ -227,20 +172,28 @@ void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t r
   }
 }
 
+using Float4 [[gnu::vector_size(16)]] = float;
+using Double4 [[gnu::vector_size(32)]] = double;
+
 // Adds the block sums of one row, products in fp64, and makes its mix.
 void hc_finish(const HcParams& params, const float* sums, int64_t width, float* m, HcMix* mix) {
-  __m256d acc[6] = {};
+  Double4 acc[6] = {};
   float squares = 0;
   for (int64_t block = 0; block < params.fn.num_blocks(); ++block, sums += kHcSumStride) {
-    for (int i = 0; i < 6; ++i) acc[i] = _mm256_add_pd(acc[i], _mm256_cvtps_pd(_mm_loadu_ps(sums + 4 * i)));
+    for (int i = 0; i < 6; ++i) {
+      Float4 part;
+      std::memcpy(&part, sums + 4 * i, sizeof(part));
+      acc[i] += __builtin_convertvector(part, Double4);
+    }
     squares += sums[24];
   }
   const float rho = 1.0f / std::sqrt(squares / static_cast<float>(width) + params.norm_eps);
-  for (int i = 0; i < 6; ++i) _mm_storeu_ps(m + 4 * i, _mm_mul_ps(_mm256_cvtpd_ps(acc[i]), _mm_set1_ps(rho)));
+  for (int i = 0; i < 6; ++i) {
+    const Float4 product = __builtin_convertvector(acc[i], Float4) * rho;
+    std::memcpy(m + 4 * i, &product, sizeof(product));
+  }
   *mix = ref::finish_mix(params, m);
 }
-
-}  // namespace
 
 void hc_mix(KernelContext& ctx, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
             HcMix* mixes) {
@@ -281,11 +234,11 @@ void hc_fold(KernelContext& ctx, const Bf16* h, const float* weights, int64_t we
   if (hidden % 8 != 0) return ref::hc_fold(ctx, h, weights, weight_stride, rows, hidden, x);
   for_each_row(ctx, rows, 2 * hidden, [&](int64_t row) {
     const Bf16* streams = h + row * 4 * hidden;
-    __m256 w[4];
-    for (int i = 0; i < 4; ++i) w[i] = _mm256_set1_ps(weights[row * weight_stride + i]);
+    F8 w[4];
+    for (int i = 0; i < 4; ++i) w[i] = set8(weights[row * weight_stride + i]);
     for (int64_t d = 0; d < hidden; d += 8) {
-      __m256 sum = _mm256_mul_ps(w[0], load_bf16(streams + d));
-      for (int i = 1; i < 4; ++i) sum = _mm256_add_ps(sum, _mm256_mul_ps(w[i], load_bf16(streams + i * hidden + d)));
+      F8 sum = mul8(w[0], load_bf16(streams + d));
+      for (int i = 1; i < 4; ++i) sum = add8(sum, mul8(w[i], load_bf16(streams + i * hidden + d)));
       store_bf16(x + row * hidden + d, sum);
     }
   });
@@ -297,21 +250,19 @@ void hc_unfold(KernelContext& ctx, const Bf16* y, const HcMix* mixes, int64_t ro
     Bf16* streams = h + row * 4 * hidden;
     const HcMix& mix = mixes[row];
     for (int64_t d = 0; d < hidden; d += 8) {
-      __m256 old[4];
+      F8 old[4];
       for (int i = 0; i < 4; ++i) old[i] = load_bf16(streams + i * hidden + d);
-      const __m256 value = load_bf16(y + row * hidden + d);
+      const F8 value = load_bf16(y + row * hidden + d);
       for (int j = 0; j < 4; ++j) {
-        __m256 sum = _mm256_mul_ps(_mm256_set1_ps(mix.c[0][j]), old[0]);
-        for (int i = 1; i < 4; ++i) sum = _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(mix.c[i][j]), old[i]));
-        store_bf16(streams + j * hidden + d, _mm256_add_ps(_mm256_mul_ps(_mm256_set1_ps(mix.p[j]), value), sum));
+        F8 sum = mul8(set8(mix.c[0][j]), old[0]);
+        for (int i = 1; i < 4; ++i) sum = add8(sum, mul8(set8(mix.c[i][j]), old[i]));
+        store_bf16(streams + j * hidden + d, add8(mul8(set8(mix.p[j]), value), sum));
       }
     }
   });
 }
 
 // ---- Engram ------------------------------------------------------------------------------------------------------------
-
-namespace {
 
 float gate_of(const EngramGateArgs& args, int64_t stream, const Bf16* h, const Bf16* key) {
   const Bf16* qw = args.q_weight + stream * args.hidden;
@@ -324,8 +275,6 @@ float gate_of(const EngramGateArgs& args, int64_t stream, const Bf16* h, const B
   return sigmoid_f32(std::copysign(std::sqrt(std::max(std::fabs(dot), 1e-6f)), dot));
 }
 
-}  // namespace
-
 void engram_gate(KernelContext& ctx, const EngramGateArgs& args, int64_t rows) {
   const int64_t hidden = args.hidden;
   if (hidden % 8 != 0) return ref::engram_gate(ctx, args, rows);
@@ -333,15 +282,9 @@ void engram_gate(KernelContext& ctx, const EngramGateArgs& args, int64_t rows) {
     const Bf16* key = args.key_value + i / 4 * 5 * hidden;
     const Bf16* value = key + 4 * hidden;
     Bf16* h = args.h + i * hidden;
-    const __m256 gate = _mm256_set1_ps(gate_of(args, i % 4, h, key + i % 4 * hidden));
+    const F8 gate = set8(gate_of(args, i % 4, h, key + i % 4 * hidden));
     for (int64_t d = 0; d < hidden; d += 8) {
-      store_bf16(h + d, _mm256_add_ps(load_bf16(h + d), _mm256_mul_ps(gate, load_bf16(value + d))));
+      store_bf16(h + d, add8(load_bf16(h + d), mul8(gate, load_bf16(value + d))));
     }
   });
 }
-
-}  // namespace deepinfer::avx2
-
-#pragma GCC pop_options
-
-#endif

@@ -342,7 +342,7 @@ inline __m512 combine_heads(const float (*dots)[kChunkGroups][kRowGroup], int64_
 void index_scores(const IndexScoreArgs& args) {
   const IndexKeys& keys = args.keys;
   const int64_t dim = keys.dim, heads = args.num_heads;
-  if (heads > kHeadTile || dim > kPanelColumns) return avx2::index_scores(args);
+  if (heads > kHeadTile || dim > kPanelColumns) return avx2::table().index_scores(args);
   const int64_t groups = static_cast<int64_t>(ceil_div(static_cast<size_t>(heads), kRowGroup));
   Panel panel;
   alignas(64) Bf16 rows[kKeyTile][kPanelColumns];
