@@ -16,6 +16,8 @@ constexpr int kSpinPauses = 2000;
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 

@@ -436,7 +436,11 @@ TEST_P(TableTest, IndexScoresEqualTheReferenceForAnyRuns) {
   }
 }
 
+#if defined(__aarch64__)
+INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "neon"));
+#else
 INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2", "avx512", "avx512bf16"));
+#endif
 
 TEST(AttentionChunkTest, ChunksAreSixtyFourColumnsWhereverTheWindowEnds) {
   const auto ends = [](int32_t window, int32_t compressed, int64_t window_columns) {

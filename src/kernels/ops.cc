@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/checked_math.h"
+#include "kernels/arm/neon.h"
 #include "kernels/ref/ref_ops.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/avx512.h"
@@ -71,6 +72,7 @@ constexpr Table kTables[] = {
     {"avx512bf16", avx512bf16::table, avx512bf16::supported, "AVX-512 with F, BW, DQ, VL, VBMI and BF16"},
     {"avx512", avx512::table, avx512::supported, "AVX-512 with F, BW, DQ and VL"},
     {"avx2", avx2::table, avx2::supported, "AVX2 and FMA"},
+    {"neon", neon::table, neon::supported, "NEON (it is no AArch64)"},
     {"ref", ref::table, [] { return true; }, "nothing"},
 };
 
@@ -85,7 +87,7 @@ Result<const Ops*> select_ops(std::string_view name) {
       return Error(Code::kUnimplemented, "instruction set '{}': this processor lacks {}", name, table.needs);
     }
   }
-  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref, avx2, avx512 or avx512bf16",
+  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref, avx2, avx512, avx512bf16 or neon",
                name);
 }
 
