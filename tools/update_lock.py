@@ -3,6 +3,7 @@
 Run it on Debian 12 x86-64 after a change of packages.txt, with npm on the PATH:  .venv/bin/python tools/update_lock.py
 """
 
+import hashlib
 import json
 import pathlib
 import subprocess
@@ -15,6 +16,7 @@ HEADER = """\
 # GROUP apt NAME VERSION: the Debian 12 version the project was built with; a later one of Debian 12 is accepted.
 # GROUP pip NAME VERSION sha256:DIGEST: exactly this file.
 # GROUP npm FOLDER VERSION INTEGRITY: exactly this package, at FOLDER below .tools/GROUP; VERSION may name another package.
+# GROUP sdist NAME VERSION sha256:DIGEST: exactly this source package, unpacked to .tools/GROUP/NAME-VERSION.
 """
 
 
@@ -75,6 +77,18 @@ def npm_lines():
                 yield f"{group} npm {path} {alias}{package['version']} {package['integrity']}"
 
 
+def sdist_lines():
+    for group, names in wanted("sdist").items():
+        for requirement in names:
+            name, version = requirement.split("==")
+            with tempfile.TemporaryDirectory() as folder:
+                options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-binary", name, "-d", folder]
+                output_of(sys.executable, "-m", "pip", "download", *options, requirement)
+                (archive,) = pathlib.Path(folder).iterdir()
+                digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+            yield f"{group} sdist {name} {version} sha256:{digest}"
+
+
 if __name__ == "__main__":
-    lines = [HEADER.rstrip("\n"), *apt_lines(), *pip_lines(), *npm_lines()]
+    lines = [HEADER.rstrip("\n"), *apt_lines(), *pip_lines(), *npm_lines(), *sdist_lines()]
     (ROOT / "third_party.lock").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,261 @@
+#include "grammar/grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+namespace deepinfer {
+namespace {
+
+// The vocabulary of models/mini.
+class GrammarTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    auto tokenizer = Tokenizer::load(DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
+    tokenizer_ = new Tokenizer(std::move(*tokenizer));
+    mark_ = tokenizer_->id_of_added("｜DSML｜").value_or(-1);
+    end_ = tokenizer_->id_of_added("<｜end▁of▁sentence｜>").value_or(-1);
+    ASSERT_GE(mark_, 0);
+    ASSERT_GE(end_, 0);
+    compiler_ = new GrammarCompiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_});
+  }
+  static void TearDownTestSuite() {
+    delete compiler_;
+    delete tokenizer_;
+  }
+
+  static GrammarCompiler::Compiled compile(const Result<GrammarSpec>& spec,
+                                           GrammarCompiler& compiler = *compiler_) {
+    if (!spec.ok()) return spec.error();
+    std::promise<GrammarCompiler::Compiled> promise;
+    compiler.compile(*spec,
+                     [&promise](GrammarCompiler::Compiled result) { promise.set_value(std::move(result)); });
+    return promise.get_future().get();
+  }
+  static std::unique_ptr<ConstraintState> start(const Result<GrammarSpec>& spec) {
+    const auto compiled = compile(spec);
+    EXPECT_TRUE(compiled.ok()) << compiled.error().message();
+    if (!compiled.ok()) return nullptr;
+    return make_constraint({.grammar = *compiled}, tokenizer_->vocab_size())->start();
+  }
+  static bool is_allowed(ConstraintState& state, TokenId id) {
+    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(tokenizer_->vocab_size())));
+    return !state.fill_mask(mask) || (mask[static_cast<size_t>(id) / 32] >> id % 32 & 1) != 0;
+  }
+  // Whether the whole text may be said, then the answer's end; masks and accept must agree at every token.
+  static bool says(const Result<GrammarSpec>& spec, std::string_view text) {
+    const auto state = start(spec);
+    if (state == nullptr) return false;
+    for (const TokenId id : tokenizer_->encode(text)) {
+      const bool allowed = is_allowed(*state, id);
+      EXPECT_EQ(state->accept(id).ok(), allowed) << text;
+      if (!allowed) return false;
+    }
+    return is_allowed(*state, end_) && state->accept(end_).ok();
+  }
+  static Result<GrammarSpec> schema(std::string_view text) {
+    const auto value = parse_json(text);
+    EXPECT_TRUE(value.ok());
+    return prepare_json_schema(*value, "schema");
+  }
+
+  static Tokenizer* tokenizer_;
+  static GrammarCompiler* compiler_;
+  static TokenId mark_, end_;
+};
+Tokenizer* GrammarTest::tokenizer_ = nullptr;
+GrammarCompiler* GrammarTest::compiler_ = nullptr;
+TokenId GrammarTest::mark_ = -1;
+TokenId GrammarTest::end_ = -1;
+
+TEST_F(GrammarTest, ASchemaAdmitsItsValuesAndNoOthers) {
+  const auto spec = schema(
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":3},"n":{"type":"integer","minimum":2,"maximum":40}},"required":["name"]})");
+  EXPECT_TRUE(says(spec, R"({"name": "abc", "n": 40})"));
+  EXPECT_TRUE(says(spec, "{\n  \"name\": \"é\"\n}"));
+  EXPECT_FALSE(says(spec, R"({"name": "abcd"})"));
+  EXPECT_FALSE(says(spec, R"({"name": "a", "n": 41})"));
+  EXPECT_FALSE(says(spec, R"({"n": 3})"));
+  EXPECT_FALSE(says(spec, R"({"name": "a", "x": 1})"));
+  EXPECT_FALSE(says(spec, R"({"name": "a")"));
+  EXPECT_TRUE(says(prepare_json_object(), R"({"a": [1, {"b": null}]})"));
+  EXPECT_FALSE(says(prepare_json_object(), "[1]"));
+}
+
+TEST_F(GrammarTest, RegexEbnfAndChoices) {
+  EXPECT_TRUE(says(prepare_regex("^[a-f]{2,4}$", "r"), "cafe"));
+  EXPECT_FALSE(says(prepare_regex("^[a-f]{2,4}$", "r"), "cafeb"));
+  EXPECT_TRUE(says(prepare_ebnf("root ::= \"yes\" | \"no\" root", "g"), "nonoyes"));
+  EXPECT_FALSE(says(prepare_ebnf("root ::= \"yes\" | \"no\" root", "g"), "no"));
+  EXPECT_TRUE(says(prepare_choice({"red", "blue"}, "c"), "blue"));
+  EXPECT_FALSE(says(prepare_choice({"red", "blue"}, "c"), "green"));
+}
+
+TEST_F(GrammarTest, ControlTokensAreNoText) {
+  const auto state = start(prepare_regex(".*", "r"));
+  ASSERT_NE(state, nullptr);
+  EXPECT_FALSE(is_allowed(*state, tokenizer_->id_of_added("</think>").value()));
+  EXPECT_TRUE(is_allowed(*state, end_));
+}
+
+CallGrammar calls(CallGrammar::Where where) {
+  CallGrammar out;
+  out.where = where;
+  out.tags = {"｜DSML｜", " calls", " invoke", " parameter"};
+  out.tools.push_back(
+      {"add",
+       *parse_json(
+           R"({"type":"object","properties":{"a":{"type":"integer"},"note":{"type":["string","null"]},"unit":{"enum":["m","km"]}},"required":["a"]})"),
+       true, "tools[0]"});
+  out.tools.push_back({"now",
+                       *parse_json(R"({"type":"object","properties":{}, "additionalProperties": false})"),
+                       true, "tools[1]"});
+  return out;
+}
+constexpr std::string_view kAdd =
+    "<｜DSML｜ invoke name=\"add\">\n<｜DSML｜ parameter name=\"a\" string=\"false\">12</｜DSML｜ "
+    "parameter>\n"
+    "<｜DSML｜ parameter name=\"note\" string=\"true\">a < b, \"raw\"\n</｜DSML｜ parameter>\n</｜DSML｜ "
+    "invoke>";
+constexpr std::string_view kNow = "<｜DSML｜ invoke name=\"now\">\n\n</｜DSML｜ invoke>";
+constexpr std::string_view kEnd = "\n</｜DSML｜ calls>";
+
+TEST_F(GrammarTest, CallsAreSpeltAsTheRecipeSpellsThem) {
+  const auto inside = prepare_calls(calls(CallGrammar::Where::kInsideBlock));
+  EXPECT_TRUE(says(inside, fmt::format("{}{}", kAdd, kEnd)));
+  EXPECT_TRUE(says(inside, fmt::format("{}\n{}{}", kAdd, kNow, kEnd)));
+  EXPECT_FALSE(says(inside, kEnd));
+  EXPECT_FALSE(says(inside, "text"));
+  std::string wrong_type(kAdd);
+  wrong_type.replace(wrong_type.find("12"), 2, "\"x\"");
+  EXPECT_FALSE(says(inside, fmt::format("{}{}", wrong_type, kEnd)));
+  std::string unknown(kNow);
+  unknown.replace(unknown.find("now"), 3, "not");
+  EXPECT_FALSE(says(inside, fmt::format("{}{}", unknown, kEnd)));
+
+  const auto at_once = prepare_calls(calls(CallGrammar::Where::kAtOnce));
+  EXPECT_TRUE(says(at_once, fmt::format("\n\n<｜DSML｜ calls>\n{}{}", kNow, kEnd)));
+  EXPECT_FALSE(says(at_once, fmt::format("Well\n\n<｜DSML｜ calls>\n{}{}", kNow, kEnd)));
+
+  CallGrammar serial = calls(CallGrammar::Where::kInsideBlock);
+  serial.parallel = false;
+  EXPECT_FALSE(says(prepare_calls(serial), fmt::format("{}\n{}{}", kNow, kNow, kEnd)));
+}
+
+TEST_F(GrammarTest, TextMayStandBeforeABlockWhereNothingIsForced) {
+  const auto spec = prepare_calls(calls(CallGrammar::Where::kAnywhere));
+  EXPECT_TRUE(says(spec, "No call is needed."));
+  EXPECT_TRUE(says(spec, fmt::format("Let me see.\n\n<｜DSML｜ calls>\n{}{}", kAdd, kEnd)));
+  EXPECT_FALSE(says(spec, "Then <｜DSML｜ calls>\n<｜DSML｜ invoke name=\"gone\">"));
+  EXPECT_FALSE(says(spec, "Then <｜DSML｜invoke name=\"add\">"));
+}
+
+TEST_F(GrammarTest, ASchemaThatCantBeEnforcedMattersOnlyWhereStrict) {
+  CallGrammar grammar = calls(CallGrammar::Where::kInsideBlock);
+  grammar.tools = {{"f", *parse_json(R"({"type":"object","properties":{"a":{"not":{}}}})"), true,
+                    "tools[0].function.parameters"}};
+  const auto refused = prepare_calls(grammar);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message(),
+            "tools[0].function.parameters.properties.a: not: this keyword can't be enforced");
+  grammar.tools[0].strict = false;
+  EXPECT_TRUE(says(prepare_calls(grammar),
+                   "<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"any\" "
+                   "string=\"false\">[1]</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>"));
+}
+
+TEST_F(GrammarTest, RollbackUndoesWhatWasAccepted) {
+  const auto compiled = compile(prepare_regex("a*b", "r"));
+  ASSERT_TRUE(compiled.ok());
+  const TokenId open = tokenizer_->id_of_added("<think>").value(),
+                close = tokenizer_->id_of_added("</think>").value();
+  const TokenId a = tokenizer_->encode("a")[0], b = tokenizer_->encode("b")[0];
+  const auto state = make_constraint({.grammar = *compiled, .trigger_ids = {close}, .forbidden_ids = {end_}},
+                                     tokenizer_->vocab_size())
+                         ->start();
+  EXPECT_FALSE(state->accept(end_).ok());
+  EXPECT_TRUE(state->accept(open).ok());
+  for (const TokenId id : {close, a, a, b}) EXPECT_TRUE(state->accept(id).ok());
+  EXPECT_FALSE(is_allowed(*state, a));
+  EXPECT_TRUE(state->accept(end_).ok());
+  EXPECT_TRUE(is_allowed(*state, a));  // behind the end: a row that runs for nothing
+  EXPECT_TRUE(state->accept(a).ok());
+  state->rollback(3);
+  EXPECT_TRUE(is_allowed(*state, a));
+  EXPECT_FALSE(is_allowed(*state, end_));
+  state->rollback(3);
+  EXPECT_TRUE(is_allowed(*state, open));
+  EXPECT_FALSE(is_allowed(*state, end_));
+}
+
+TEST_F(GrammarTest, TheBudgetForcesTheTriggerAndTheBoundDoesToo) {
+  const TokenId a = tokenizer_->encode("a")[0], b = tokenizer_->encode("b")[0],
+                c = tokenizer_->encode("c")[0];
+  const int64_t vocab = tokenizer_->vocab_size();
+  const auto budget =
+      make_constraint({.grammar = nullptr, .trigger_ids = {a, a, b}, .free_tokens = 3}, vocab)->start();
+  for (const TokenId id : {c, a, a}) EXPECT_TRUE(budget->accept(id).ok());
+  EXPECT_FALSE(is_allowed(*budget, a));  // two of the trigger are there already
+  EXPECT_TRUE(budget->accept(b).ok());
+  EXPECT_TRUE(is_allowed(*budget, c));
+  budget->rollback(1);
+  EXPECT_FALSE(is_allowed(*budget, c));
+
+  const auto bound =
+      make_constraint({.grammar = nullptr, .trigger_ids = {a, b}, .bound_id = c}, vocab)->start();
+  for (const TokenId id : {a, c}) EXPECT_TRUE(bound->accept(id).ok());
+  EXPECT_FALSE(is_allowed(*bound, b));
+  EXPECT_TRUE(bound->accept(a).ok());
+  EXPECT_FALSE(is_allowed(*bound, a));
+
+  // An overlapping start of the trigger is not lost.
+  const auto compiled = compile(prepare_regex("c", "r"));
+  ASSERT_TRUE(compiled.ok());
+  const auto overlap = make_constraint({.grammar = *compiled, .trigger_ids = {a, a, b}}, vocab)->start();
+  for (const TokenId id : {a, a, a, b}) EXPECT_TRUE(overlap->accept(id).ok());
+  EXPECT_FALSE(is_allowed(*overlap, a));
+  EXPECT_TRUE(is_allowed(*overlap, c));
+}
+
+TEST_F(GrammarTest, AnEmptyLanguageAndABrokenGrammarAreErrors) {
+  EXPECT_FALSE(compile(prepare_ebnf("root ::= other", "g")).ok());
+  EXPECT_FALSE(compile(prepare_ebnf("root ::= [", "g")).ok());
+  EXPECT_FALSE(compile(prepare_ebnf("root ::= root \"a\"", "g")).ok());
+  const auto state = compile(
+      prepare_structural_tag(*parse_json(R"({"type":"structural_tag","format":{"type":"nothing"}})"), "t"));
+  EXPECT_FALSE(state.ok());
+  EXPECT_FALSE(prepare_ebnf("root ::= \"a\"{1,100000}", "g").ok());
+  EXPECT_FALSE(prepare_choice({}, "c").ok());
+  EXPECT_FALSE(prepare_choice({""}, "c").ok());
+}
+
+TEST_F(GrammarTest, EqualGrammarsAreCompiledOnceAndTheCacheIsBoundedByBytes) {
+  const auto first = compile(schema(R"({"type":"string","maxLength":7})"));
+  ASSERT_TRUE(first.ok());
+  const GrammarStats before = compiler_->stats();
+  const auto again = compile(schema(R"({"maxLength":7, "type":"string", "title":"other words"})"));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(*again, *first);
+  EXPECT_EQ(compiler_->stats().hits, before.hits + 1);
+  EXPECT_EQ(compiler_->stats().compiled, before.compiled);
+
+  GrammarCompiler small(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
+                        {.threads = 1, .cache_bytes = 200'000});
+  for (int i = 1; i <= 12; ++i)
+    ASSERT_TRUE(compile(schema(fmt::format(R"({{"type":"string","maxLength":{}}})", i)), small).ok());
+  EXPECT_LE(small.stats().cached_bytes, 200'000);
+  EXPECT_EQ(small.stats().compiled, 12);
+}
+
+TEST_F(GrammarTest, ALateCompilationEndsItsRequestAlone) {
+  GrammarCompiler hasty(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
+                        {.threads = 1, .time_limit = std::chrono::milliseconds(0)});
+  const auto late = compile(schema(R"({"type":"object","properties":{"a":{"type":"string"}}})"), hasty);
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(hasty.stats().timeouts, 1);
+}
+
+}  // namespace
+}  // namespace deepinfer

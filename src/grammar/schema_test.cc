@@ -1,0 +1,145 @@
+#include "grammar/schema.h"
+
+#include <gtest/gtest.h>
+
+namespace deepinfer {
+namespace {
+
+JsonValue parsed(std::string_view text) {
+  Result<JsonValue> value = parse_json(text);
+  EXPECT_TRUE(value.ok()) << text;
+  return value.ok() ? std::move(*value) : JsonValue();
+}
+std::string prepared(std::string_view text) {
+  const Result<JsonValue> out = prepare_schema(parsed(text), "s");
+  return out.ok() ? to_json(*out) : out.error().message();
+}
+std::string pattern(std::string_view text) {
+  const Result<std::string> out = prepare_pattern(text);
+  return out.ok() ? *out : out.error().message();
+}
+
+TEST(PrepareSchema, NamesThePathAndTheKeywordOfWhatItRefuses) {
+  EXPECT_EQ(prepared(R"({"type":"object","properties":{"a":{"not":{}}}})"),
+            "s.properties.a: not: this keyword can't be enforced");
+  EXPECT_EQ(prepared(R"({"type":"array","items":{"type":"strng"}})"),
+            "s.items: type: found \"strng\", expected one of null, boolean, integer, number, string, array, "
+            "object or a list of them");
+  EXPECT_EQ(prepared(R"({"type":"string","minLength":3,"maxLength":2})"),
+            "s: minLength: it is above maxLength");
+  EXPECT_EQ(prepared(R"({"type":"integer","minimum":3,"exclusiveMaximum":3})"),
+            "s: minimum: no integer lies between the bounds");
+  EXPECT_EQ(prepared(R"({"type":"number","minimum":3,"maximum":2})"),
+            "s: minimum: no number lies between the bounds");
+  EXPECT_EQ(prepared(R"({"type":"array","minItems":3,"maxItems":2})"), "s: minItems: it is above maxItems");
+  EXPECT_EQ(prepared(R"({"type":"array","uniqueItems":true})"), "s: uniqueItems: this can't be enforced");
+  EXPECT_EQ(prepared(R"({"$ref":"#/$defs/x"})"), "s: $ref: '#/$defs/x' leads nowhere");
+  EXPECT_EQ(prepared(R"({"$ref":"http://else.where/"})"),
+            "s: $ref: 'http://else.where/' leads out of the schema");
+  EXPECT_EQ(prepared(R"({"type":"string","format":"color"})").substr(0, 40),
+            "s: format: 'color' can't be enforced; kn");
+  EXPECT_EQ(prepared(R"j({"type":"string","pattern":"a(?=b)"})j"),
+            "s: pattern: a look-around, a named group or a flag at byte 1 can't be enforced");
+  EXPECT_EQ(prepared(R"({"enum":["a",1],"type":"boolean"})"), "s: enum: no value fits what stands beside it");
+  EXPECT_EQ(prepared("[1]"), "s: schema: found array, expected an object or a boolean");
+  EXPECT_EQ(prepared("false"), "s: no finite value satisfies this schema");
+  EXPECT_EQ(prepared(R"({"type":"object","required":["a"],"additionalProperties":false})"),
+            "s: required: 'a' is no property, and no others are allowed");
+  EXPECT_EQ(prepared(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"),
+            "s: oneOf: branches 0 and 1 are not told apart by a type or a constant; use anyOf");
+  EXPECT_EQ(prepared(R"({"type":"integer","multipleOf":7,"minimum":1,"maximum":5})"),
+            "s: multipleOf: no multiple lies between the bounds");
+}
+
+TEST(PrepareSchema, RecursionThatNeverEndsIsAnEmptyLanguage) {
+  EXPECT_EQ(prepared(R"({"$ref":"#"})"), "s: no finite value satisfies this schema");
+  EXPECT_EQ(prepared(R"({"type":"object","properties":{"next":{"$ref":"#"}},"required":["next"]})"),
+            "s: no finite value satisfies this schema");
+  EXPECT_EQ(prepared(R"({"type":"array","items":{"$ref":"#"},"minItems":1})"),
+            "s: no finite value satisfies this schema");
+  // Ways that end are kept, others go.
+  EXPECT_EQ(
+      prepared(R"({"type":"array","items":{"$ref":"#"}})"),
+      R"({"type":"array","items":{"$ref":"#/$defs/0"},"$defs":{"0":{"type":"array","items":{"$ref":"#/$defs/0"}}}})");
+  EXPECT_EQ(prepared(R"({"type":"object","properties":{"a":{"type":"null"},"b":false}})"),
+            R"({"type":"object","properties":{"a":{"type":"null"}},"additionalProperties":false})");
+  EXPECT_EQ(
+      prepared(
+          R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/loop"}],"$defs":{"loop":{"$ref":"#/$defs/loop"}}})"),
+      R"({"anyOf":[{"type":"null"}]})");
+}
+
+TEST(PrepareSchema, RewritesIntoWhatTheCompilerEnforces) {
+  EXPECT_EQ(prepared("true"), "{}");
+  EXPECT_EQ(prepared(R"({"title":"t","default":1,"x-mine":{}})"), "{}");
+  EXPECT_EQ(prepared(R"({"type":"object"})"), R"({"type":"object","additionalProperties":{}})");
+  EXPECT_EQ(prepared(R"({"type":["string","null"],"maxLength":3})"),
+            R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
+  EXPECT_EQ(prepared(R"({"type":"integer","exclusiveMinimum":0.5,"maximum":9.7})"),
+            R"({"type":"integer","minimum":1,"maximum":9})");
+  EXPECT_EQ(prepared(R"({"enum":["a","bb",1],"type":"string","minLength":2})"), R"({"enum":["bb"]})");
+  EXPECT_EQ(prepared(R"({"const":4})"), R"({"enum":[4]})");
+  EXPECT_EQ(prepared(R"({"allOf":[{"type":"null"}]})"), R"({"type":"null"})");
+  EXPECT_EQ(prepared(R"({"type":"string","pattern":"^a|b$"})"), R"({"type":"string","pattern":"a|b"})");
+  EXPECT_EQ(prepared(R"({"type":"object","required":["a"]})"),
+            R"({"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false})");
+  EXPECT_EQ(prepared(R"({"type":"array","items":false})"), R"({"type":"array","items":{},"maxItems":0})");
+  EXPECT_EQ(prepared(R"({"$ref":"#/definitions/a~1b","definitions":{"a/b":{"type":"null"}}})"),
+            R"({"$ref":"#/$defs/0","$defs":{"0":{"type":"null"}}})");
+}
+
+TEST(PrepareSchema, BranchesOfOneOfMustBeToldApart) {
+  EXPECT_EQ(prepared(R"({"oneOf":[{"type":"string"},{"type":"null"}]})"),
+            R"({"anyOf":[{"type":"string"},{"type":"null"}]})");
+  EXPECT_EQ(prepared(R"({"oneOf":[{"const":"a"},{"enum":["b","c"]}]})"),
+            R"({"anyOf":[{"enum":["a"]},{"enum":["b","c"]}]})");
+  EXPECT_NE(prepared(R"({"oneOf":[{"const":1},{"enum":[1.0,2]}]})").find("told apart"), std::string::npos);
+  constexpr std::string_view kTagged =
+      R"({"oneOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}],"$defs":{
+        "a":{"type":"object","properties":{"kind":{"const":"a"}},"required":["kind"]},
+        "b":{"type":"object","properties":{"kind":{"const":"b"}},"required":["kind"]}}})";
+  EXPECT_EQ(prepared(kTagged).substr(0, 10), R"({"anyOf":[)");
+}
+
+TEST(PrepareSchema, BombsAreRefusedByTheirSize) {
+  std::string deep;
+  for (int i = 0; i < 80; ++i) deep += R"({"type":"array","items":)";
+  EXPECT_NE(prepared(deep + "{}" + std::string(80, '}')).find("nested deeper than 64 levels"),
+            std::string::npos);
+  std::string wide = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 600; ++i) wide += fmt::format("\"p{}\":{{}},", i);
+  wide.back() = '}';
+  EXPECT_NE(prepared(wide + "}").find("properties: found 600, expected at most 512"), std::string::npos);
+  std::string values = R"({"enum":[0)";
+  for (int i = 1; i < 3000; ++i) values += fmt::format(",{}", i);
+  EXPECT_NE(prepared(values + "]}").find("enum: found 3000 values, expected at most 2000"),
+            std::string::npos);
+  EXPECT_NE(prepared(R"({"type":"array","minItems":1000000000})")
+                .find("minItems: found 1000000000, expected at most 10000"),
+            std::string::npos);
+  EXPECT_NE(prepared(R"({"type":"string","maxLength":1e300})").find("maxLength"), std::string::npos);
+  EXPECT_NE(prepared(R"({"type":"string","pattern":"((a{100}){100}){100}"})")
+                .find("its repetitions make it longer"),
+            std::string::npos);
+}
+
+TEST(PreparePattern, TakesAnchorsOffAndRefusesWhatIsNoRegularLanguage) {
+  EXPECT_EQ(pattern("^[a-z]+?$"), "[a-z]+");
+  EXPECT_EQ(pattern("(?:^a|b{2})"), "(?:a|b{2,2})");
+  EXPECT_EQ(pattern("a{2,}"), "a{2,}");
+  EXPECT_NE(pattern("a$b").find("'$' before the end at byte 1"), std::string::npos);
+  EXPECT_NE(pattern("a^b").find("'^' behind the start"), std::string::npos);
+  EXPECT_NE(pattern("\\bword").find("an assertion"), std::string::npos);
+  EXPECT_NE(pattern("(a)\\1").find("a back-reference"), std::string::npos);
+  EXPECT_NE(pattern("(a").find("without ')'"), std::string::npos);
+  EXPECT_NE(pattern("a)").find("without '('"), std::string::npos);
+  EXPECT_NE(pattern("[a").find("without ']'"), std::string::npos);
+  EXPECT_NE(pattern("*a").find("a repetition of nothing"), std::string::npos);
+  EXPECT_NE(pattern("a{3,2}").find("a repetition from 3 to 2"), std::string::npos);
+  EXPECT_NE(pattern("a**").find("a repetition of a repetition"), std::string::npos);
+  EXPECT_NE(pattern("\\").find("a '\\' at the end"), std::string::npos);
+  EXPECT_NE(pattern("é.").find("beyond ASCII"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace deepinfer
