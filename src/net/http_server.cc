@@ -19,6 +19,7 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
@@ -129,7 +130,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
         stream_(std::move(socket), tls),
         read_deadline_(stream_.get_executor()),
         write_deadline_(stream_.get_executor()),
-        answer_timer_(stream_.get_executor()) {}
+        answer_timer_(stream_.get_executor()) {
+    error_code ignored;
+    stream_.socket().non_blocking(true, ignored);  // for write_now()
+  }
   ~Connection() {
     const std::lock_guard lock(server_.mu);
     server_.connections.erase(this);
@@ -164,6 +168,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send_piece(std::string bytes);
   void end_stream();
   void set_on_closed(std::function<void()> callback) { on_closed_ = std::move(callback); }
+  void set_on_half_closed(std::function<void()> callback);
   void set_on_drained(std::function<void()> callback) { on_drained_ = std::move(callback); }
   void add_header(std::string name, std::string value) {
     extra_headers_.emplace_back(std::move(name), std::move(value));
@@ -174,6 +179,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   // ---- Reading ----
   void begin();
+  void refuse_plain_text();
   void read_head();
   void on_head(error_code ec);
   void read_body();
@@ -181,10 +187,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse(error_code ec);
   void watch_peer();
   void on_peer_bytes(error_code ec, size_t size);
+  void on_half_close();
   // ---- Writing ----
   void queue(std::string bytes);
   void flush();
+  bool write_now(std::vector<asio::const_buffer>& buffers);
   void on_written(error_code ec, size_t size);
+  void after_write();
   void after_answer();
   void linger();
   void discard();
@@ -211,8 +220,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool watching_ = false;      // watch_peer's read is pending
   bool reading_ = false;       // a read of a request is pending
   bool timed_out_ = false;
+  bool half_closed_ = false;  // the peer sends nothing more
   bool closed_ = false;
   std::function<void()> on_closed_;
+  std::function<void()> on_half_closed_;
   std::function<void()> on_drained_;
   std::vector<std::pair<std::string, std::string>> extra_headers_;  // of this answer
 
@@ -234,6 +245,9 @@ class Exchange : public HttpExchange {
   void write(std::string bytes) override { connection_->send_piece(std::move(bytes)); }
   void end() override { connection_->end_stream(); }
   void on_closed(std::function<void()> callback) override { connection_->set_on_closed(std::move(callback)); }
+  void on_half_closed(std::function<void()> callback) override {
+    connection_->set_on_half_closed(std::move(callback));
+  }
   void on_drained(std::function<void()> callback) override {
     connection_->set_on_drained(std::move(callback));
   }
@@ -289,8 +303,24 @@ void Connection::begin() {
   arm_read(server_.options.request_timeout);
   stream_.async_handshake([self = shared_from_this()](error_code ec) {
     if (self->closed_) return;
-    ec ? self->close() : self->read_head();
+    if (!ec) return self->read_head();
+    const bool is_plain_text = ec.category() == asio::error::get_ssl_category() &&
+                               ERR_GET_REASON(static_cast<unsigned long>(ec.value())) == SSL_R_HTTP_REQUEST;
+    is_plain_text ? self->refuse_plain_text() : self->close();
   });
+}
+
+// Somebody forgot the s of https.
+void Connection::refuse_plain_text() {
+  HttpResponse response = server_.options.error_response(400, "This port speaks TLS; use https.");
+  const std::string framing = fmt::format("Content-Length: {}\r\n", response.body.size());
+  in_flight_.push_back(response_head(response, framing, false) + response.body);
+  arm_read(kLingerTime);
+  asio::async_write(stream_.socket(), asio::buffer(in_flight_.front()),
+                    [self = shared_from_this()](error_code, size_t) {
+                      error_code ignored;
+                      self->stream_.socket().shutdown(Socket::shutdown_send, ignored);
+                    });
 }
 
 void Connection::read_head() {
@@ -365,14 +395,15 @@ void Connection::refuse(error_code ec) {
   if (ec == http::error::body_limit) {
     return answer(413, fmt::format("The request body is longer than {} bytes.", options.max_body_bytes));
   }
-  const bool nobody_there = ec == http::error::end_of_stream || ec == http::error::partial_message ||
+  const bool nobody_there = ec == http::error::end_of_stream ||
                             ec.category() != http::make_error_code(http::error::bad_target).category();
   if (nobody_there) return close();
+  if (ec == http::error::partial_message) return answer(400, "The request ends before it is complete.");
   answer(400, fmt::format("This is no HTTP/1.1 request: {}.", ec.message()));
 }
 
 void Connection::watch_peer() {
-  if (watching_ || closed_ || buffer_.size() >= kReadAheadBytes) return;
+  if (watching_ || closed_ || half_closed_ || buffer_.size() >= kReadAheadBytes) return;
   watching_ = true;
   stream_.async_read_some(
       buffer_.prepare(kReadBytes),
@@ -383,9 +414,26 @@ void Connection::on_peer_bytes(error_code ec, size_t size) {
   watching_ = false;
   if (closed_) return;
   const bool next_request_waits = ec == asio::error::operation_aborted && !answering_;
+  if (ec == asio::error::eof && answering_) return on_half_close();
   if (ec && !next_request_waits) return close();
   buffer_.commit(size);
   answering_ ? watch_peer() : read_head();
+}
+
+// An answer goes on: whoever is gone refuses its bytes, which ends the wait below or a write.
+void Connection::on_half_close() {
+  half_closed_ = true;
+  if (answer_complete_) return;  // what is left of it is on its way
+  if (!on_half_closed_) return close();
+  stream_.socket().async_wait(Socket::wait_error, [self = shared_from_this()](error_code ec) {
+    if (!ec) self->close();
+  });
+  std::exchange(on_half_closed_, nullptr)();
+}
+
+void Connection::set_on_half_closed(std::function<void()> callback) {
+  if (half_closed_) return callback();
+  on_half_closed_ = std::move(callback);
 }
 
 void Connection::send_whole(HttpResponse response) {
@@ -409,9 +457,12 @@ void Connection::open_stream(HttpResponse head) {
 
 void Connection::send_piece(std::string bytes) {
   if (closed_ || answer_complete_ || bytes.empty() || head_only_) return;
-  if (chunked_) queue(fmt::format("{:x}\r\n", bytes.size()));
+  if (chunked_) {
+    char head[20];
+    bytes.insert(0, head, static_cast<size_t>(fmt::format_to(head, "{:x}\r\n", bytes.size()) - head));
+    bytes += "\r\n";
+  }
   queue(std::move(bytes));
-  if (chunked_) queue("\r\n");
   flush();
 }
 
@@ -427,16 +478,37 @@ void Connection::queue(std::string bytes) {
   queued_.push_back(std::move(bytes));
 }
 
-// One gather write of all that is queued; what comes meanwhile waits for the next.
+// One gather write of all that is queued; what comes meanwhile waits for the next. As a rule the socket takes
+// it at once, and nothing has to be waited for.
 void Connection::flush() {
   if (closed_ || !in_flight_.empty() || queued_.empty()) return;
   in_flight_.swap(queued_);
   std::vector<asio::const_buffer> buffers;
   buffers.reserve(in_flight_.size());
   for (const std::string& piece : in_flight_) buffers.push_back(asio::buffer(piece));
+  if (!stream_.has_tls() && write_now(buffers)) return;
   arm_write(server_.options.write_timeout);
   asio::async_write(stream_, buffers,
                     [self = shared_from_this()](error_code ec, size_t size) { self->on_written(ec, size); });
+}
+
+// Takes from the front of `buffers` what the socket takes; true when that is all.
+bool Connection::write_now(std::vector<asio::const_buffer>& buffers) {
+  error_code ec;
+  size_t size = stream_.socket().write_some(buffers, ec);
+  if (ec) return false;  // full, or broken, which the write that waits will tell
+  unsent_bytes_ -= size;
+  auto left = buffers.begin();
+  for (; left != buffers.end() && size >= left->size(); ++left) size -= left->size();
+  if (left != buffers.end()) *left += size;
+  buffers.erase(buffers.begin(), left);
+  if (!buffers.empty()) return false;
+  in_flight_.clear();
+  // Not from here: whoever writes does not expect to be called back.
+  if (on_drained_ || answer_complete_) {
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->after_write(); });
+  }
+  return true;
 }
 
 void Connection::on_written(error_code ec, size_t size) {
@@ -445,6 +517,11 @@ void Connection::on_written(error_code ec, size_t size) {
   in_flight_.clear();
   unsent_bytes_ -= size;
   if (ec) return close();
+  after_write();
+}
+
+void Connection::after_write() {
+  if (closed_ || !in_flight_.empty()) return;
   if (queued_.empty()) {
     if (const auto callback = std::exchange(on_drained_, nullptr)) callback();
   }
@@ -457,6 +534,7 @@ void Connection::after_answer() {
   answering_ = false;
   answer_complete_ = false;
   on_closed_ = nullptr;
+  on_half_closed_ = nullptr;
   on_drained_ = nullptr;
   extra_headers_.clear();
   answer_timer_.cancel();
@@ -493,6 +571,7 @@ void Connection::close() {
   read_deadline_.cancel();
   write_deadline_.cancel();
   answer_timer_.cancel();
+  on_half_closed_ = nullptr;
   // What waited for the peer may be all that keeps the answer alive: it goes after the answer was told.
   const auto waiting = std::exchange(on_drained_, nullptr);
   if (const auto callback = std::exchange(on_closed_, nullptr)) callback();

@@ -62,6 +62,10 @@ class HttpExchange {
   // Runs the task on the strand after the delay, unless the answer is over by then. Replaces an earlier one.
   virtual void after(std::chrono::milliseconds delay, std::function<void()> task) = 0;
 
+  // Called once, on the strand, when the peer has said that it sends nothing more. It may still wait for the
+  // answer, or be gone: only bytes that are written to it tell. Without this callback it counts as gone.
+  // Replaces an earlier one.
+  virtual void on_half_closed(std::function<void()> callback) = 0;
   // Called once, on the strand, if the connection ends before the answer does. Replaces an earlier callback.
   virtual void on_closed(std::function<void()> callback) = 0;
   virtual void post(std::function<void()> task) = 0;

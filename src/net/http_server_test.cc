@@ -186,6 +186,37 @@ TEST_F(HttpServerTest, TheHandlerLearnsThatTheClientIsGone) {
 // More than a socket takes while nobody reads.
 constexpr size_t kMoreThanASocketTakes = 16 << 20;
 
+TEST_F(HttpServerTest, APeerThatSendsNothingMoreGetsItsAnswer) {
+  std::promise<std::shared_ptr<HttpExchange>> begun;
+  std::promise<void> told;
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->on_half_closed([&] { told.set_value(); });
+    begun.set_value(std::move(exchange));
+  });
+  TestClient peer = client();
+  peer.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+  const auto exchange = begun.get_future().get();
+  peer.stop_sending();
+  told.get_future().wait();
+  exchange->post([exchange] {
+    HttpResponse response;
+    response.body = "still";
+    exchange->respond(std::move(response));
+  });
+  EXPECT_TRUE(peer.read_all().ends_with("still"));
+}
+
+TEST_F(HttpServerTest, ARequestThatIsCutIsAnswered) {
+  start_echo();
+  for (const char* cut :
+       {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc", "GET /x HTTP/1.1\r\nHo"}) {
+    TestClient peer = client();
+    peer.send(cut);
+    peer.stop_sending();
+    EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 400 ")) << cut;
+  }
+}
+
 TEST_F(HttpServerTest, AClientThatNeverReadsIsDropped) {
   options_.write_timeout = std::chrono::milliseconds(50);
   std::promise<void> dropped;

@@ -64,6 +64,7 @@ class TestClient {
     }
     return std::exchange(received_, "");
   }
+  void stop_sending() { shutdown(fd_, SHUT_WR); }
   void close_now() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;

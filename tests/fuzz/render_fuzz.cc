@@ -38,7 +38,7 @@ Message message_of(const JsonRef& field) {
   message.role = static_cast<Role>(text_of(field["role"]).size() % 7);
   message.content = text_of(field["content"]);
   for (const JsonRef& image : elements_of(field["images"])) {
-    append_image_part(message, text_of(image), Image::Detail::kHigh, message.content.empty());
+    append_image_part(message, {.source = text_of(image)}, message.content.empty());
   }
   if (field["reasoning"].present()) message.reasoning = text_of(field["reasoning"]);
   for (const JsonRef& call : elements_of(field["calls"])) {
