@@ -9,6 +9,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -94,6 +95,7 @@ enum class DuplicateKeys { kLastWins, kError };
 struct JsonParseOptions {
   DuplicateKeys duplicate_keys = DuplicateKeys::kLastWins;
   size_t max_depth = 256;  // nested arrays and objects; one more is an error
+  size_t max_values = std::numeric_limits<size_t>::max();  // of all kinds together
 };
 
 // One whole document. kInvalidArgument says what is wrong and where: "line 3, column 14: ...".

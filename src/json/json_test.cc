@@ -143,6 +143,13 @@ TEST(JsonParse, NestingIsLimited) {
   EXPECT_TRUE(parse_json(std::string(256, '[') + std::string(256, ']')).ok());
 }
 
+TEST(JsonParse, TheNumberOfValuesIsLimited) {
+  JsonParseOptions options;
+  options.max_values = 4;
+  EXPECT_TRUE(parse_json("[1,2,{}]", options).ok());
+  EXPECT_NE(error_of("[1,2,{\"a\":3}]", options).find("more than 4 values"), std::string::npos);
+}
+
 TEST(JsonParse, EveryPrefixOfADocumentIsRefused) {
   const std::string text = R"({"a":[1,-2.5e3,true,false,null],"b":{"c":"d\u00e9\n"},"e":"f"})";
   ASSERT_TRUE(parse_json(text).ok());

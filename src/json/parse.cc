@@ -49,6 +49,7 @@ class TreeBuilder {
   }
 
   simdjson::error_code build_value(ondemand::value node, size_t depth, JsonValue& out) {
+    if (++num_values_ > options_.max_values) return too_many();
     ondemand::json_type type;
     if (auto error = node.type().get(type)) return error;
     switch (type) {
@@ -165,6 +166,11 @@ class TreeBuilder {
     return simdjson::SUCCESS;
   }
 
+  simdjson::error_code too_many() {
+    reason_ = fmt::format("more than {} values", options_.max_values);
+    return simdjson::CAPACITY;
+  }
+
   simdjson::error_code too_deep() {
     reason_ = fmt::format("more than {} nested arrays and objects", options_.max_depth);
     return simdjson::DEPTH_ERROR;
@@ -220,6 +226,7 @@ class TreeBuilder {
   ondemand::parser parser_;
   ondemand::document document_;
   std::string reason_;
+  size_t num_values_ = 0;
 };
 
 }  // namespace
