@@ -1,8 +1,10 @@
 // The "messages" array of a chat request.
+#include <iterator>
 #include <set>
 
 #include "api/chat_request.h"
 #include "api/fields.h"
+#include "api/images.h"
 
 namespace deepinfer {
 namespace {
@@ -21,40 +23,81 @@ Result<Role> parse_role(const JsonRef& field) {
       field.path(), role);
 }
 
-Result<std::string> parse_part(const JsonRef& part) {
-  ASSIGN_OR_RETURN(const std::string type, required_string(part["type"]));
-  if (type == "text") return required_string(part["text"]);
-  if (type == "image_url" || type == "file") {
-    return Error(Code::kUnimplemented, "{}: this server takes text only, found a part of type `{}`",
-                 part.path(), type);
+// {"type": "image_url", "image_url": {"url", "detail"}}; some clients send the link itself.
+Result<Image> parse_image_url(const JsonRef& part) {
+  const JsonRef field = part["image_url"];
+  if (!field.present()) return missing_field(field);
+  const bool is_link = field.value()->string() != nullptr;
+  Image image;
+  image.place = part.path();
+  ASSIGN_OR_RETURN(image.source, required_string(is_link ? field : field["url"]));
+  if (!is_link) {
+    ASSIGN_OR_RETURN(image.detail, parse_image_detail(field["detail"]));
   }
-  return Error(Code::kInvalidArgument, "invalid request body: {}: unknown variant `{}`, expected `text`",
-               part["type"].path(), type);
+  return image;
 }
 
-// A string, or text parts that are joined by an empty line.
-Result<std::string> parse_content(const JsonRef& field) {
-  if (field.present() && field.value()->string() != nullptr) return *field.value()->string();
+// {"type": "file", "file_data", "filename"}, also inside of "file", as OpenAI has it.
+Result<Image> parse_file(const JsonRef& part) {
+  const JsonRef file = given(part["file"]) ? part["file"] : part;
+  Image image;
+  image.place = part.path();
+  if (given(file["file_id"])) return Error(Code::kInvalidArgument, "{}: {}", part.path(), kNoFileIds);
+  if (!given(file["file_data"])) {
+    return Error(Code::kInvalidArgument, "{}: file must have a file_id or file_data", part.path());
+  }
+  ASSIGN_OR_RETURN(image.source, required_string(file["file_data"]));
+  return image;
+}
+
+Status parse_part(const JsonRef& part, Message& message, bool is_first) {
+  ASSIGN_OR_RETURN(const std::string type, required_string(part["type"]));
+  if (type == "text") {
+    ASSIGN_OR_RETURN(const std::string text, required_string(part["text"]));
+    append_text_part(message, text, is_first);
+    return {};
+  }
+  if (type == "input_audio") {
+    return Error(Code::kUnimplemented, "{}: this model takes text only, found a part of type `{}`",
+                 part.path(), type);
+  }
+  if (type != "image_url" && type != "file") {
+    return Error(
+        Code::kInvalidArgument,
+        "invalid request body: {}: unknown variant `{}`, expected one of `text`, `image_url`, `file`",
+        part["type"].path(), type);
+  }
+  if (message.role == Role::kAssistant) {
+    return Error(Code::kInvalidArgument, "Image in assistant message is not supported");
+  }
+  ASSIGN_OR_RETURN(Image image, type == "file" ? parse_file(part) : parse_image_url(part));
+  RETURN_IF_ERROR(check_image_source(image.source, image.place, "image_url "));
+  append_image_part(message, std::move(image), is_first);
+  return {};
+}
+
+// A string, or parts that are joined by an empty line.
+Status parse_content(const JsonRef& field, Message& message) {
   if (!field.present()) return missing_field(field);
+  if (field.value()->string() != nullptr) {
+    message.content = *field.value()->string();
+    return {};
+  }
   if (field.value()->array() == nullptr) {
     return Error(Code::kInvalidArgument, "invalid request body: {}: content should be a string or a list",
                  field.path());
   }
   ASSIGN_OR_RETURN(const auto parts, required_array(field));
-  std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::string part, parse_part(parts[i]));
-    if (i > 0) text += "\n\n";
-    text += part;
-  }
-  return text;
+  for (size_t i = 0; i < parts.size(); ++i) RETURN_IF_ERROR(parse_part(parts[i], message, i == 0));
+  return {};
 }
 
 // Clients send "", null, nothing or the object itself where the protocol wants JSON text.
 Result<std::string> parse_call_arguments(const JsonRef& field) {
   if (!given(field)) return std::string("{}");
   if (field.value()->object() != nullptr) return to_json(*field.value());
-  return required_string(field);
+  ASSIGN_OR_RETURN(std::string text, required_string(field));
+  return text.empty() || text == "null" ? std::string("{}") : std::move(text);
 }
 
 Result<ToolCall> parse_tool_call(const JsonRef& field) {
@@ -70,6 +113,23 @@ Result<ToolCall> parse_tool_call(const JsonRef& field) {
   ASSIGN_OR_RETURN(call.name, required_string(field["function"]["name"]));
   ASSIGN_OR_RETURN(call.arguments, parse_call_arguments(field["function"]["arguments"]));
   return call;
+}
+
+// "reasoning_content", or what other services call it: "reasoning", "reasoning_details": [{"text"}, ...].
+Status parse_reasoning(const JsonRef& field, Message& message) {
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    if (!given(field[name])) continue;
+    ASSIGN_OR_RETURN(message.reasoning, required_string(field[name]));
+    return {};
+  }
+  if (!given(field["reasoning_details"])) return {};
+  ASSIGN_OR_RETURN(const auto details, required_array(field["reasoning_details"]));
+  for (const JsonRef& detail : details) {
+    if (!given(detail["text"])) continue;  // sealed, or a summary
+    ASSIGN_OR_RETURN(const std::string text, required_string(detail["text"]));
+    message.reasoning = message.reasoning.value_or("") + text;
+  }
+  return {};
 }
 
 Status parse_assistant(const JsonRef& field, Message& message) {
@@ -88,15 +148,11 @@ Status parse_assistant(const JsonRef& field, Message& message) {
     }
   }
   if (given(field["content"])) {
-    ASSIGN_OR_RETURN(message.content, parse_content(field["content"]));
+    RETURN_IF_ERROR(parse_content(field["content"], message));
   } else if (message.tool_calls.empty()) {
     return Error(Code::kInvalidArgument, "Invalid assistant message: content or tool_calls must be set");
   }
-  const JsonRef reasoning =
-      given(field["reasoning_content"]) ? field["reasoning_content"] : field["reasoning"];
-  if (given(reasoning)) {
-    ASSIGN_OR_RETURN(message.reasoning, required_string(reasoning));
-  }
+  RETURN_IF_ERROR(parse_reasoning(field, message));
   ASSIGN_OR_RETURN(message.is_prefix, boolean_or(field["prefix"], false));
   return {};
 }
@@ -115,18 +171,33 @@ Result<Message> parse_message(const JsonRef& field) {
     }
     case Role::kTool: {
       ASSIGN_OR_RETURN(message.tool_call_id, required_string(field["tool_call_id"]));
-      ASSIGN_OR_RETURN(message.content, parse_content(field["content"]));
+      RETURN_IF_ERROR(parse_content(field["content"], message));
       return message;
     }
     case Role::kSystem:
     case Role::kDeveloper:
     case Role::kSystemReminder:
-    case Role::kUser: {
-      ASSIGN_OR_RETURN(message.content, parse_content(field["content"]));
+    case Role::kUser:
+      RETURN_IF_ERROR(parse_content(field["content"], message));
       return message;
-    }
   }
   return message;
+}
+
+// The calls of a message that no tool message answers get an empty result.
+void add_missing_results(std::vector<Message>& messages, size_t caller) {
+  size_t end = caller + 1;
+  std::set<std::string_view> answered;
+  for (; end < messages.size() && messages[end].role == Role::kTool; ++end) {
+    answered.insert(messages[end].tool_call_id);
+  }
+  std::vector<Message> missing;
+  for (const ToolCall& call : messages[caller].tool_calls) {
+    if (answered.count(call.id) > 0) continue;
+    missing.push_back({.role = Role::kTool, .tool_call_id = call.id});
+  }
+  messages.insert(messages.begin() + static_cast<ptrdiff_t>(end), std::make_move_iterator(missing.begin()),
+                  std::make_move_iterator(missing.end()));
 }
 
 // Every call is answered once, directly after its message.
@@ -155,10 +226,11 @@ Status check_results(const std::vector<Message>& messages, size_t caller) {
   return {};
 }
 
-Status check_order(const std::vector<Message>& messages) {
+Status check_order(std::vector<Message>& messages, bool lenient) {
   size_t answered_until = 0;  // tool messages before this index belong to a checked call
   for (size_t i = 0; i < messages.size(); ++i) {
     if (!messages[i].tool_calls.empty()) {
+      if (lenient) add_missing_results(messages, i);
       RETURN_IF_ERROR(check_results(messages, i));
       answered_until = i + 1 + messages[i].tool_calls.size();
     }
@@ -178,7 +250,7 @@ Status check_order(const std::vector<Message>& messages) {
 
 }  // namespace
 
-Result<std::vector<Message>> parse_chat_messages(const JsonRef& field) {
+Result<std::vector<Message>> parse_chat_messages(const JsonRef& field, bool lenient_history) {
   ASSIGN_OR_RETURN(const auto elements, required_array(field));
   if (elements.empty()) {
     return Error(
@@ -191,7 +263,7 @@ Result<std::vector<Message>> parse_chat_messages(const JsonRef& field) {
     ASSIGN_OR_RETURN(Message message, parse_message(element));
     messages.push_back(std::move(message));
   }
-  RETURN_IF_ERROR(check_order(messages));
+  RETURN_IF_ERROR(check_order(messages, lenient_history));
   return messages;
 }
 

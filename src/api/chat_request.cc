@@ -54,6 +54,13 @@ Status parse_stream(const JsonRef& body, ChatRequest& request) {
     return Error(Code::kInvalidArgument, "stream_options should be set along with stream = true");
   }
   ASSIGN_OR_RETURN(request.include_usage, boolean_or(options["include_usage"], false));
+  ASSIGN_OR_RETURN(const std::string usage_chunk, string_or(options["usage_chunk"], "deepseek"));
+  if (usage_chunk != "deepseek" && usage_chunk != "openai") {
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected one of `deepseek`, `openai`",
+                 options["usage_chunk"].path(), usage_chunk);
+  }
+  request.usage_apart = request.include_usage && usage_chunk == "openai";
   return {};
 }
 
@@ -97,7 +104,8 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   Thinking asked = Thinking::kDefault;
   RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeek, conversation));
   RETURN_IF_ERROR(parse_all_thinking(body, conversation, asked));
-  ASSIGN_OR_RETURN(conversation.messages, parse_chat_messages(body["messages"]));
+  ASSIGN_OR_RETURN(const bool lenient_history, boolean_or(body["lenient_history"], false));
+  ASSIGN_OR_RETURN(conversation.messages, parse_chat_messages(body["messages"], lenient_history));
   RETURN_IF_ERROR(parse_chat_tools(body, conversation));
   RETURN_IF_ERROR(settle_tool_choice(asked, conversation));
   RETURN_IF_ERROR(check_prefix(conversation));

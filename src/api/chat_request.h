@@ -12,6 +12,7 @@ namespace deepinfer {
 
 struct ChatRequest : GenerationRequest {
   bool include_usage = false;  // every chunk has the field "usage"
+  bool usage_apart = false;    // the usage comes in a chunk of its own, without choices, as OpenAI sends it
 };
 
 // Codes: kInvalidArgument names the JSON path and what was expected; kUnimplemented a parameter that this
@@ -23,7 +24,8 @@ struct ChatRequest : GenerationRequest {
 // fixes or clamps it; the default of both is 1.
 Result<ChatRequest> parse_chat_request(std::string_view body, std::string_view served_model);
 
-// The "messages" array alone.
-Result<std::vector<Message>> parse_chat_messages(const JsonRef& messages);
+// The "messages" array alone. `lenient_history`: a call without a result gets an empty one instead of an
+// error.
+Result<std::vector<Message>> parse_chat_messages(const JsonRef& messages, bool lenient_history = false);
 
 }  // namespace deepinfer

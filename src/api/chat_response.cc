@@ -36,12 +36,21 @@ std::string call_id(const AnswerIdentity& identity, int32_t answer, int64_t inde
   return make_call_id(identity.call_id_key + static_cast<uint64_t>(answer), index);
 }
 
+// What a chunk has beside its delta.
+struct ChunkRest {
+  const AnswerEnd* end = nullptr;  // without it the finish_reason is null
+  const Usage* usage = nullptr;
+  const std::vector<ScoredToken>* tokens = nullptr;
+  OutputEvent::Kind kind = OutputEvent::Kind::kContent;  // of the tokens
+};
+
 class ChatStream : public AnswerWriter {
  public:
   ChatStream(AnswerIdentity identity, const ChatRequest& request)
       : identity_(std::move(identity)),
         thinking_(request.conversation.thinking),
         include_usage_(request.include_usage),
+        usage_apart_(request.usage_apart),
         num_calls_(static_cast<size_t>(request.n)) {}
 
   void start(const Usage&, std::string& out) override {
@@ -80,8 +89,10 @@ class ChatStream : public AnswerWriter {
   void end(int32_t answer, const AnswerEnding& ending, const Usage* total, std::string& out) override {
     const OutputEvent nothing = {OutputEvent::Kind::kContent, ""};
     append_chunk(out, answer, [&](JsonWriter& json) { write_text_delta(json, thinking_, nothing); },
-                 {.end = &ending.end, .usage = total});
-    if (total != nullptr) out += "data: [DONE]\n\n";
+                 {.end = &ending.end, .usage = usage_apart_ ? nullptr : total});
+    if (total == nullptr) return;
+    if (usage_apart_) append_usage(out, *total);
+    out += "data: [DONE]\n\n";
   }
 
   void fail(const ApiError& error, std::string& out) override {
@@ -92,28 +103,28 @@ class ChatStream : public AnswerWriter {
   std::string_view keep_alive() const override { return kSseKeepAlive; }
 
  private:
-  struct Rest {
-    const AnswerEnd* end = nullptr;  // without it the finish_reason is null
-    const Usage* usage = nullptr;
-    const std::vector<ScoredToken>* tokens = nullptr;
-    OutputEvent::Kind kind = OutputEvent::Kind::kContent;  // of the tokens
-  };
+  void write_identity(JsonWriter& json) const {
+    json.member("id", identity_.id)
+        .member("object", "chat.completion.chunk")
+        .member("created", identity_.created)
+        .member("model", identity_.model)
+        .member("system_fingerprint", identity_.system_fingerprint);
+  }
+
+  void append_usage(std::string& out, const Usage& usage) const {
+    append_frame(out, "", [&](JsonWriter& json) {
+      write_identity(json);
+      write_chat_usage(json.key("choices").begin_array().end_array().key("usage"), usage);
+    });
+  }
 
   // write_delta(JsonWriter&) fills the delta object.
   template <typename WriteDelta>
-  void append_chunk(std::string& out, int32_t answer, WriteDelta write_delta, const Rest& rest = {}) const {
+  void append_chunk(std::string& out, int32_t answer, WriteDelta write_delta,
+                    const ChunkRest& rest = {}) const {
     append_frame(out, "", [&](JsonWriter& json) {
-      json.member("id", identity_.id)
-          .member("object", "chat.completion.chunk")
-          .member("created", identity_.created)
-          .member("model", identity_.model)
-          .member("system_fingerprint", identity_.system_fingerprint)
-          .key("choices")
-          .begin_array()
-          .begin_object()
-          .member("index", answer)
-          .key("delta")
-          .begin_object();
+      write_identity(json);
+      json.key("choices").begin_array().begin_object().member("index", answer).key("delta").begin_object();
       write_delta(json);
       json.end_object().key("logprobs");
       if (rest.tokens == nullptr || rest.tokens->empty()) {
@@ -137,6 +148,7 @@ class ChatStream : public AnswerWriter {
   const AnswerIdentity identity_;
   const bool thinking_;
   const bool include_usage_;
+  const bool usage_apart_;
   std::vector<int64_t> num_calls_;  // of each answer
 };
 

@@ -122,8 +122,10 @@ TEST(ChatStream, EndsWithUsageAndDone) {
 }
 
 TEST(Models, TheListHoldsTheServedModel) {
-  EXPECT_EQ(model_list_to_json("m", 5),
-            R"({"object":"list","data":[{"id":"m","object":"model","created":5,"owned_by":"deepinfer"}]})");
+  EXPECT_EQ(
+      model_list_to_json("m", 5),
+      R"({"object":"list","data":[{"id":"m","object":"model","created":5,"owned_by":"deepinfer","type":"model",)"
+      R"("display_name":"m","created_at":"1970-01-01T00:00:05Z"}],"has_more":false,"first_id":"m","last_id":"m"})");
 }
 
 }  // namespace

@@ -24,6 +24,35 @@ Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t pro
   return std::max<int64_t>(1, std::min(usual, context_tokens - prompt_tokens));
 }
 
+namespace {
+
+// Where turns begin: at a message of the user that follows none.
+bool begins_turn(const std::vector<Message>& messages, size_t i) {
+  return messages[i].role == Role::kUser && (i == 0 || messages[i - 1].role != Role::kUser);
+}
+
+}  // namespace
+
+int64_t num_turns(const Conversation& conversation) {
+  int64_t turns = 0;
+  for (size_t i = 0; i < conversation.messages.size(); ++i) turns += begins_turn(conversation.messages, i);
+  return turns;
+}
+
+Conversation without_oldest_turns(const Conversation& conversation, int64_t count) {
+  Conversation out = conversation;
+  out.messages.clear();
+  int64_t turn = 0;  // the one that is read, counted from 1
+  for (size_t i = 0; i < conversation.messages.size(); ++i) {
+    const Message& message = conversation.messages[i];
+    turn += begins_turn(conversation.messages, i);
+    const bool dropped = turn > 0 && turn <= count && message.role != Role::kSystem &&
+                         message.role != Role::kDeveloper && message.role != Role::kSystemReminder;
+    if (!dropped) out.messages.push_back(message);
+  }
+  return out;
+}
+
 std::string make_call_id(uint64_t key, int64_t index) {
   constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
   constexpr size_t kAlnum = 20, kDigits = 4;

@@ -38,9 +38,16 @@ struct GenerationRequest {
   int32_t n = 1;                        // answers to each prompt
   std::optional<int32_t> top_logprobs;  // present: log probabilities of the tokens, and of so many others
   bool parallel_tool_calls = true;
+  bool salvage = true;           // calls in broken markup are understood too
+  bool drops_old_turns = false;  // those that do not fit the context, the oldest first
   bool stream = false;
   std::string user_id;  // cached prompts are shared only between equal ones
 };
+
+// Without the `count` oldest turns; a turn begins with a message of the user. What stands before the first
+// and system messages stay, and so does the last turn.
+Conversation without_oldest_turns(const Conversation& conversation, int64_t count);
+int64_t num_turns(const Conversation& conversation);
 
 // How many tokens may be generated: what the request says, or 8192 without thinking, 65536 with, 131072 with
 // effort max, lowered to what the context leaves (amendment B23). kInvalidArgument when prompt and answer do

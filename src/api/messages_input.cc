@@ -7,21 +7,60 @@
 #include <algorithm>
 
 #include "api/fields.h"
+#include "api/images.h"
+#include "api/open_calls.h"
 
 namespace deepinfer {
 namespace {
-
-Error only_text(const JsonRef& block, std::string_view type) {
-  return Error(Code::kUnimplemented, "{}: this server takes text only, found a block of type `{}`",
-               block.path(), type);
-}
 
 Error unknown_block(const JsonRef& block, std::string_view type) {
   return Error(Code::kInvalidArgument, "invalid request body: {}: Unsupported content block of type `{}`",
                block["type"].path(), type);
 }
 
-// The texts of results, documents and references in one piece.
+Error invalid_url(const JsonRef& block, std::string_view url) {
+  constexpr size_t kMostQuoted = 200;
+  if (url.size() > kMostQuoted) {
+    return Error(Code::kInvalidArgument, "{}: invalid url of {} bytes", block.path(), url.size());
+  }
+  return Error(Code::kInvalidArgument, "{}: invalid url: \"{}\"", block.path(), url);
+}
+
+// {"type": "image", "source": {"type": "base64", "media_type", "data"} or {"type": "url", "url"}}
+Result<Image> parse_image(const JsonRef& block) {
+  const JsonRef source = block["source"];
+  if (!source.present()) return missing_field(source);
+  if (const auto object = source.object(); !object.ok()) return invalid_body(object.error());
+  Image image;
+  image.place = block.path();
+  ASSIGN_OR_RETURN(const std::string type, required_string(source["type"]));
+  if (type == "file") return Error(Code::kInvalidArgument, "{}: {}", block.path(), kNoFileIds);
+  if (type == "url") {
+    ASSIGN_OR_RETURN(image.source, required_string(source["url"]));
+    const Status checked = check_image_source(image.source, block.path(), "");
+    const bool too_long = !checked.ok() && checked.error().message().find("too long") != std::string::npos;
+    if (!checked.ok()) return too_long ? checked.error() : invalid_url(block, image.source);
+    return image;
+  }
+  if (type != "base64") {
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected one of `base64`, `url`, `file`",
+                 source["type"].path(), type);
+  }
+  ASSIGN_OR_RETURN(const std::string media_type, required_string(source["media_type"]));
+  if (!is_image_type(media_type)) {
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected one of `image/jpeg`, `image/jpg`, "
+                 "`image/png`, `image/gif`, `image/webp`",
+                 source["media_type"].path(), media_type);
+  }
+  ASSIGN_OR_RETURN(const std::string data, required_string(source["data"]));
+  if (!is_base64(data)) return Error(Code::kInvalidArgument, "{}: base64 decode error", block.path());
+  image.source = fmt::format("data:{};base64,{}", media_type, data);
+  return image;
+}
+
+// The texts of documents, references and system blocks in one piece.
 class TextJoiner {
  public:
   void add(std::string_view part) {
@@ -36,7 +75,12 @@ class TextJoiner {
   bool first_ = true;
 };
 
+// The text of a document; of others what they are.
 Result<std::string> parse_document(const JsonRef& block) {
+  const JsonRef type = block["source"]["type"];
+  if (given(type) && type.value()->string() != nullptr && *type.value()->string() == "text") {
+    return required_string(block["source"]["data"]);
+  }
   const JsonRef media_type = block["source"]["media_type"];
   ASSIGN_OR_RETURN(const std::string name, string_or(media_type, "unknown"));
   return fmt::format("[Unsupported document type: {}]", name);
@@ -66,24 +110,31 @@ const ToolDefinition* find_tool(const std::vector<ToolDefinition>& tools, const 
 }
 
 // A string, absent, or blocks. `referred` gets the names of tools that the result brings.
-Result<std::string> parse_result_content(const JsonRef& field, std::vector<std::string>& referred) {
-  if (!given(field)) return std::string();
-  if (field.value()->string() != nullptr) return *field.value()->string();
+Status parse_result_content(const JsonRef& field, std::vector<std::string>& referred, Message& result) {
+  if (!given(field)) return {};
+  if (field.value()->string() != nullptr) {
+    result.content = *field.value()->string();
+    return {};
+  }
   ASSIGN_OR_RETURN(const auto blocks, required_array(field));
-  TextJoiner joined;
-  for (const JsonRef& block : blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const JsonRef& block = blocks[i];
     ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
-    if (type == "image") return only_text(block, type);
+    if (type == "image") {
+      ASSIGN_OR_RETURN(Image image, parse_image(block));
+      append_image_part(result, std::move(image), i == 0);
+      continue;
+    }
     Result<std::string> text = type == "text"             ? required_string(block["text"])
                                : type == "document"       ? parse_document(block)
                                : type == "search_result"  ? parse_search_result(block)
                                : type == "tool_reference" ? required_string(block["tool_name"])
                                                           : Result<std::string>(unknown_block(block, type));
-    if (!text.ok()) return text;
+    if (!text.ok()) return text.error();
     if (type == "tool_reference") referred.push_back(*text);
-    joined.add(*text);
+    append_text_part(result, *text, i == 0);
   }
-  return joined.take();
+  return {};
 }
 
 // A string or text blocks. `add_tool` reads a tool_addition, which the system text of a request can't hold.
@@ -152,7 +203,7 @@ class MessagesReader {
 
   // Every call has its result.
   Status check_answered() const {
-    if (open_ids_.empty()) return {};
+    if (calls_.all_answered()) return {};
     return missing_results(fmt::format("messages.{}:", caller_));
   }
 
@@ -174,10 +225,10 @@ class MessagesReader {
         Code::kInvalidArgument,
         "{}`tool_use` ids were found without `tool_result` blocks immediately after: {}. Each `tool_use` "
         "block must have a corresponding `tool_result` block in the next message.",
-        place, fmt::join(open_ids_, ", "));
+        place, fmt::join(calls_.open_ids(), ", "));
   }
   Status check_results_first() const {
-    if (open_ids_.empty()) return {};
+    if (calls_.all_answered()) return {};
     return missing_results(fmt::format("messages.{}: ", index_));
   }
 
@@ -211,7 +262,7 @@ class MessagesReader {
   }
 
   Status read_user(const std::vector<JsonRef>& blocks) {
-    answered_ids_.clear();
+    calls_.forget_answered();
     for (size_t i = 0; i < blocks.size(); ++i) {
       const JsonRef& block = blocks[i];
       ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
@@ -221,6 +272,11 @@ class MessagesReader {
       }
       RETURN_IF_ERROR(check_results_first());
       flush_referred();
+      if (type == "image") {
+        ASSIGN_OR_RETURN(Image image, parse_image(block));
+        append_image_part(add(Role::kUser, ""), std::move(image), true);
+        continue;
+      }
       ASSIGN_OR_RETURN(std::string text, user_text(block, type));
       add(Role::kUser, std::move(text));
     }
@@ -232,7 +288,6 @@ class MessagesReader {
     if (type == "text") return required_string(block["text"]);
     if (type == "document") return parse_document(block);
     if (type == "search_result") return parse_search_result(block);
-    if (type == "image") return only_text(block, type);
     if (type == "tool_use") {
       return Error(Code::kInvalidArgument,
                    "messages.{}: `tool_use` blocks can only be in `assistant` messages", index_);
@@ -250,9 +305,8 @@ class MessagesReader {
 
   Status read_result(const JsonRef& block, size_t position) {
     ASSIGN_OR_RETURN(const std::string id, required_string(block["tool_use_id"]));
-    const auto open = std::find(open_ids_.begin(), open_ids_.end(), id);
-    if (open == open_ids_.end()) {
-      if (std::find(answered_ids_.begin(), answered_ids_.end(), id) != answered_ids_.end()) {
+    if (!calls_.is_open(id)) {
+      if (calls_.is_answered(id)) {
         return Error(
             Code::kInvalidArgument,
             "messages.{}.content.{}: each tool_use must have a single result. Found multiple `tool_result` "
@@ -264,11 +318,10 @@ class MessagesReader {
                    "`tool_result` block must have a corresponding `tool_use` block in the previous message.",
                    index_, position, id);
     }
-    open_ids_.erase(open);
-    answered_ids_.push_back(id);
-    ASSIGN_OR_RETURN(std::string content, parse_result_content(block["content"], referred_));
-    add(Role::kTool, std::move(content)).tool_call_id = id;
-    return {};
+    calls_.answer(id);
+    Message& result = add(Role::kTool, "");
+    result.tool_call_id = id;
+    return parse_result_content(block["content"], referred_, result);
   }
 
   // Blocks of kinds that this server does not make are left out: server tools, hidden thinking.
@@ -312,11 +365,11 @@ class MessagesReader {
     ToolCall call;
     ASSIGN_OR_RETURN(call.id, required_string(block["id"]));
     ASSIGN_OR_RETURN(call.name, required_string(block["name"]));
-    if (std::find(open_ids_.begin(), open_ids_.end(), call.id) != open_ids_.end()) {
+    if (calls_.is_open(call.id)) {
       return Error(Code::kInvalidArgument, "messages.{}.content.{}: `tool_use` ids must be unique", index_,
                    position);
     }
-    open_ids_.push_back(call.id);
+    calls_.open(call.id);
     const JsonRef input = block["input"];
     if (!given(input)) {
       call.arguments = "{}";
@@ -333,8 +386,7 @@ class MessagesReader {
   std::vector<std::string> referred_;      // tools that the results before brought
   size_t index_ = 0;                       // of the message being read
   size_t caller_ = 0;                      // of the last assistant message
-  std::vector<std::string> open_ids_;      // calls without a result, in their order
-  std::vector<std::string> answered_ids_;  // in this message
+  OpenCalls calls_;                        // those that are answered: in this message
 };
 
 }  // namespace

@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t kMaxStopSequences = 16;
 constexpr size_t kMaxNameBytes = 128;
+constexpr int64_t kMaxEffort = 100;
+constexpr size_t kMaxValues = 4 << 20;  // a value takes far more memory than its text
 
 struct ModelAlias {
   std::string_view name;
@@ -74,7 +76,7 @@ Status parse_logit_bias(const JsonRef& field, SamplingParams& sampling) {
 }  // namespace
 
 Result<JsonValue> parse_request_body(std::string_view text) {
-  Result<JsonValue> json = parse_json(text);
+  Result<JsonValue> json = parse_json(text, {.max_values = kMaxValues});
   if (!json.ok()) return Error(Code::kInvalidArgument, "invalid JSON request: {}", json.error().message());
   if (json->object() == nullptr) {
     return Error(Code::kInvalidArgument, "invalid request body: found {}, expected object",
@@ -99,18 +101,28 @@ Status parse_model(const JsonRef& field, std::string_view served_model, ModelNam
 
 Status parse_effort(const JsonRef& field, Conversation& conversation, Thinking& asked) {
   if (!given(field)) return {};
+  if (field.value()->number()) {
+    ASSIGN_OR_RETURN(const int64_t number, integer_field(field));
+    if (number < 1 || number > kMaxEffort)
+      return out_of_range(field.path(), fmt::format("[1, {}]", kMaxEffort));
+    conversation.thinking = true;
+    conversation.effort_number = static_cast<int>(number);
+    asked = Thinking::kAsked;
+    return {};
+  }
   ASSIGN_OR_RETURN(const std::string name, required_string(field));
   for (const EffortName& known : kEfforts) {
     if (known.name != name) continue;
     conversation.thinking = known.effort.has_value();
     conversation.reasoning_effort = known.effort.value_or(ReasoningEffort::kHigh);
+    conversation.effort_number.reset();
     asked = Thinking::kAsked;
     return {};
   }
   return Error(
       Code::kInvalidArgument,
       "invalid request body: {}: unknown variant `{}`, expected one of `none`, `minimal`, `low`, `medium`, "
-      "`high`, `xhigh`, `ultra`, `max`",
+      "`high`, `xhigh`, `ultra`, `max`, or a number from 1 to 100",
       field.path(), name);
 }
 
@@ -162,6 +174,7 @@ Status parse_sampling(const JsonRef& body, GenerationRequest& request) {
     if (seed < 0) return out_of_range("seed", "[0, 2^63)");
     request.seed = static_cast<uint64_t>(seed);
   }
+  ASSIGN_OR_RETURN(request.salvage, boolean_or(body["salvage"], true));
   RETURN_IF_ERROR(parse_penalty(body["frequency_penalty"], sampling.frequency_penalty));
   RETURN_IF_ERROR(parse_penalty(body["presence_penalty"], sampling.presence_penalty));
   return parse_logit_bias(body["logit_bias"], sampling);

@@ -35,7 +35,7 @@ Status parse_thinking(const JsonRef& field, Conversation& conversation, Thinking
 Error out_of_range(std::string_view name, std::string_view range);
 Result<int64_t> integer_field(const JsonRef& field);
 
-// temperature, top_p, top_k, min_p, seed, penalties, logit_bias.
+// temperature, top_p, top_k, min_p, seed, penalties, logit_bias, and the switch `salvage`.
 Status parse_sampling(const JsonRef& body, GenerationRequest& request);
 Status parse_max_tokens(const JsonRef& field, std::string_view name, GenerationRequest& request);
 // A string or at most 16 strings, none of them empty.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "api/fields.h"
+#include "api/images.h"
 #include "api/responses_tools.h"
 
 namespace deepinfer {
@@ -12,15 +13,24 @@ namespace {
 
 constexpr std::string_view kUnsupportedDocument = "[Unsupported Document]";
 
-Result<std::string> parse_block(const JsonRef& block) {
-  ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
+// {"type": "input_image", "image_url", "detail"}
+Result<Image> parse_image(const JsonRef& block) {
+  Image image;
+  image.place = block.path();
+  if (given(block["file_id"])) return Error(Code::kInvalidArgument, "{}: {}", block.path(), kNoFileIds);
+  ASSIGN_OR_RETURN(image.source, string_or(block["image_url"], ""));
+  if (image.source.empty()) {
+    return Error(Code::kInvalidArgument, "{}: input_image must have image_url or file_id", block.path());
+  }
+  RETURN_IF_ERROR(check_image_source(image.source, block.path(), "image_url "));
+  ASSIGN_OR_RETURN(image.detail, parse_image_detail(block["detail"]));
+  return image;
+}
+
+Result<std::string> parse_text_block(const JsonRef& block, const std::string& type) {
   if (type == "input_text" || type == "output_text" || type == "text") return required_string(block["text"]);
   if (type == "refusal") return required_string(block["refusal"]);
   if (type == "input_file") return std::string(kUnsupportedDocument);
-  if (type == "input_image") {
-    return Error(Code::kUnimplemented, "{}: this server takes text only, found a block of type `{}`",
-                 block.path(), type);
-  }
   return Error(Code::kInvalidArgument,
                "invalid request body: {}: unknown variant `{}`, expected one of `input_text`, `output_text`, "
                "`input_image`, `input_file`, `refusal`",
@@ -44,7 +54,8 @@ Result<Role> parse_role(const JsonRef& field) {
 Result<std::string> parse_arguments(const JsonRef& field) {
   if (!given(field)) return std::string("{}");
   if (field.value()->object() != nullptr) return to_json(*field.value());
-  return required_string(field);
+  ASSIGN_OR_RETURN(std::string text, required_string(field));
+  return text.empty() || text == "null" ? std::string("{}") : std::move(text);
 }
 
 Result<ToolCall> parse_call(const JsonRef& item, const std::string& type) {
@@ -135,60 +146,70 @@ Status ResponsesInput::read_item(const JsonRef& item) {
     return read_call(item, std::move(call));
   }
   if (type == "function_call_output" || type == "custom_tool_call_output") {
-    ASSIGN_OR_RETURN(std::string content, read_content(item["output"]));
-    return read_result(item, std::move(content));
+    ASSIGN_OR_RETURN(Message result, read_content(Role::kTool, item["output"]));
+    return read_result(item, std::move(result));
   }
   if (type == "local_shell_call_output" && given(item["call_id"])) {
-    ASSIGN_OR_RETURN(std::string content, read_content(item["output"]));
-    return read_result(item, std::move(content));
+    ASSIGN_OR_RETURN(Message result, read_content(Role::kTool, item["output"]));
+    return read_result(item, std::move(result));
   }
   if (type == "tool_search_output") {
     ASSIGN_OR_RETURN(std::vector<ToolDefinition> tools,
                      parse_responses_tools(item["tools"], ToolNamesRule::kAny));
-    return read_result(item, found_tools_text(item["tools"]), std::move(tools));
+    return read_result(item, {.role = Role::kTool, .content = found_tools_text(item["tools"])},
+                       std::move(tools));
   }
   return {};  // items of tools that a server runs
 }
 
-Result<std::string> ResponsesInput::read_content(const JsonRef& field) const {
-  if (field.present() && field.value()->string() != nullptr) return *field.value()->string();
+Result<Message> ResponsesInput::read_content(Role role, const JsonRef& field) const {
+  Message message;
+  message.role = role;
   if (!field.present()) return missing_field(field);
+  if (field.value()->string() != nullptr) {
+    message.content = *field.value()->string();
+    return message;
+  }
   if (field.value()->array() == nullptr) {
     return Error(Code::kInvalidArgument,
                  "invalid request body: {}: content should be a string or a list of content blocks",
                  field.path());
   }
   ASSIGN_OR_RETURN(const auto blocks, required_array(field));
-  std::string text;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::string part, parse_block(blocks[i]));
-    if (i > 0) text += "\n\n";
-    text += part;
+    ASSIGN_OR_RETURN(const std::string type, required_string(blocks[i]["type"]));
+    if (type == "input_image") {
+      if (role == Role::kAssistant) {
+        return Error(Code::kInvalidArgument, "{}: Image in assistant message is unsupported",
+                     blocks[i].path());
+      }
+      ASSIGN_OR_RETURN(Image image, parse_image(blocks[i]));
+      append_image_part(message, std::move(image), i == 0);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::string part, parse_text_block(blocks[i], type));
+    append_text_part(message, part, i == 0);
   }
-  return text;
+  return message;
 }
 
 Status ResponsesInput::read_message(const JsonRef& item) {
   ASSIGN_OR_RETURN(const Role role, parse_role(item["role"]));
-  ASSIGN_OR_RETURN(std::string content, read_content(item["content"]));
+  ASSIGN_OR_RETURN(Message message, read_content(role, item["content"]));
   RETURN_IF_ERROR(check_answered());
   if (role != Role::kAssistant) {
     reasoning_.reset();
-    Message& message = messages_.emplace_back();
-    message.role = role;
-    message.content = std::move(content);
+    messages_.push_back(std::move(message));
     return {};
   }
   const bool joins = !reasoning_ && !messages_.empty() && messages_.back().role == Role::kAssistant &&
                      messages_.back().tool_calls.empty();
   if (joins) {
-    messages_.back().content += "\n\n" + content;
+    messages_.back().content += "\n\n" + message.content;
     return {};
   }
-  Message& message = messages_.emplace_back();
-  message.role = Role::kAssistant;
-  message.content = std::move(content);
   take_reasoning(message);
+  messages_.push_back(std::move(message));
   return {};
 }
 
@@ -230,35 +251,26 @@ Status ResponsesInput::read_call(const JsonRef& item, ToolCall call) {
   if (results_begun_) RETURN_IF_ERROR(check_answered());
   results_begun_ = false;
   if (call.id.empty()) return Error(Code::kInvalidArgument, "{}: found an empty 'call_id'", item.path());
-  const auto is_known = [&call](const std::vector<std::string>& ids) {
-    return std::find(ids.begin(), ids.end(), call.id) != ids.end();
-  };
-  if (is_known(open_ids_) || is_known(answered_ids_)) {
+  if (calls_.is_open(call.id) || calls_.is_answered(call.id)) {
     return Error(Code::kInvalidArgument, "{}: Duplicate 'call_id': {}.", item.path(), call.id);
   }
-  open_ids_.push_back(call.id);
+  calls_.open(call.id);
   assistant_turn().tool_calls.push_back(std::move(call));
   return {};
 }
 
-Status ResponsesInput::read_result(const JsonRef& item, std::string content,
-                                   std::vector<ToolDefinition> tools) {
+Status ResponsesInput::read_result(const JsonRef& item, Message result, std::vector<ToolDefinition> tools) {
   ASSIGN_OR_RETURN(const std::string id, required_string(item["call_id"]));
-  const auto open = std::find(open_ids_.begin(), open_ids_.end(), id);
-  if (open == open_ids_.end()) {
-    const bool twice = std::find(answered_ids_.begin(), answered_ids_.end(), id) != answered_ids_.end();
-    if (twice)
+  if (!calls_.is_open(id)) {
+    if (calls_.is_answered(id))
       return Error(Code::kInvalidArgument, "{}: Duplicate tool output for call_id: {}.", item.path(), id);
     return Error(Code::kInvalidArgument, "{}: No tool call found for tool output with call_id {}.",
                  item.path(), id);
   }
-  open_ids_.erase(open);
-  answered_ids_.push_back(id);
+  calls_.answer(id);
   results_begun_ = true;
-  Message& message = messages_.emplace_back();
-  message.role = Role::kTool;
-  message.content = std::move(content);
-  message.tool_call_id = id;
+  result.tool_call_id = id;
+  messages_.push_back(std::move(result));
   if (!tools.empty()) {  // known to the model from here on
     Message& news = messages_.emplace_back();
     news.role = Role::kSystem;
@@ -279,8 +291,8 @@ Status ResponsesInput::read_reference(const JsonRef& item) {
 }
 
 Status ResponsesInput::check_answered() const {
-  if (open_ids_.empty()) return {};
-  return Error(Code::kInvalidArgument, "No tool output found for tool call {}.", open_ids_.front());
+  if (calls_.all_answered()) return {};
+  return Error(Code::kInvalidArgument, "No tool output found for tool call {}.", calls_.first_open());
 }
 
 }  // namespace deepinfer

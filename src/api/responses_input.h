@@ -1,6 +1,7 @@
 // "input" of a Responses request. Private to the room.
 #pragma once
 
+#include "api/open_calls.h"
 #include "api/responses_request.h"
 
 namespace deepinfer {
@@ -20,19 +21,20 @@ class ResponsesInput {
   Status read_message(const JsonRef& item);
   Status read_reasoning(const JsonRef& item);
   Status read_call(const JsonRef& item, ToolCall call);
-  Status read_result(const JsonRef& item, std::string content, std::vector<ToolDefinition> tools = {});
+  // `result` holds the content.
+  Status read_result(const JsonRef& item, Message result, std::vector<ToolDefinition> tools = {});
   Status read_reference(const JsonRef& item);
-  Result<std::string> read_content(const JsonRef& field) const;
+  // A message of that role with the content alone.
+  Result<Message> read_content(Role role, const JsonRef& field) const;
   Message& assistant_turn();
   void take_reasoning(Message& message);
   Status check_answered() const;
 
   const ResponsesContext& context_;
   std::vector<Message>& messages_;
-  std::optional<std::string> reasoning_;   // of the assistant turn that follows
-  std::vector<std::string> open_ids_;      // calls without a result
-  std::vector<std::string> answered_ids_;  // all of them
-  bool results_begun_ = false;             // since the last call
+  std::optional<std::string> reasoning_;  // of the assistant turn that follows
+  OpenCalls calls_;
+  bool results_begun_ = false;  // since the last call
 };
 
 }  // namespace deepinfer

@@ -132,6 +132,8 @@ Status parse_switches(const JsonRef& body, const ResponsesContext& context, Resp
   ASSIGN_OR_RETURN(request.parallel_tool_calls, boolean_or(body["parallel_tool_calls"], true));
   echo.parallel_tool_calls = request.parallel_tool_calls;
   RETURN_IF_ERROR(check_one_of(body["truncation"], {"auto", "disabled"}));
+  ASSIGN_OR_RETURN(const std::string truncation, string_or(body["truncation"], "disabled"));
+  request.drops_old_turns = truncation == "auto";
   return {};
 }
 

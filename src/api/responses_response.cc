@@ -19,6 +19,7 @@ struct Item {
   std::string text;  // or arguments, or the input of a custom tool
   // kReasoning
   std::string sealed;
+  bool summarised = false;  // the text stands as its own summary too
   // kMessage
   std::string_view phase = "final_answer";
   std::vector<ScoredToken> tokens;
@@ -38,6 +39,10 @@ void write_reasoning_part(JsonWriter& json, std::string_view text) {
   json.begin_object().member("type", "reasoning_text").member("text", text).end_object();
 }
 
+void write_summary_part(JsonWriter& json, std::string_view text) {
+  json.begin_object().member("type", "summary_text").member("text", text).end_object();
+}
+
 // `begun`: the item as it is announced, without its text.
 void write_item(JsonWriter& json, const Item& item, bool begun = false) {
   const auto head = [&](std::string_view type) -> JsonWriter& {
@@ -48,7 +53,9 @@ void write_item(JsonWriter& json, const Item& item, bool begun = false) {
     case ItemKind::kReasoning:
       head("reasoning").key("content").begin_array();
       if (!begun) write_reasoning_part(json, text);
-      json.end_array().key("summary").begin_array().end_array();
+      json.end_array().key("summary").begin_array();
+      if (!begun && item.summarised) write_summary_part(json, text);
+      json.end_array();
       if (!item.sealed.empty()) json.member("encrypted_content", item.sealed);
       break;
     case ItemKind::kMessage:
@@ -178,6 +185,7 @@ class ResponsesAnswer : public AnswerWriter {
   ResponsesAnswer(AnswerIdentity identity, const ResponsesRequest& request, ResponsesHooks hooks)
       : identity_(std::move(identity)),
         echo_(request.echo),
+        summarises_(!request.echo.summary.is_null()),
         names_(request.conversation, PromptVersion::kV41),
         hooks_(std::move(hooks)),
         stream_(request.stream) {}
@@ -280,6 +288,15 @@ class ResponsesAnswer : public AnswerWriter {
     });
   }
 
+  // The summary of a thought is the thought: there is no second model to shorten it.
+  template <typename Write>
+  void tell_summary(std::string_view type, const Item& item, std::string& out, Write write) {
+    frame(out, type, [&](JsonWriter& json) {
+      json.member("item_id", item.id).member("output_index", output_index()).member("summary_index", 0);
+      write(json);
+    });
+  }
+
   void add_text(ItemKind kind, std::string_view text, const std::vector<ScoredToken>& tokens,
                 std::string& out) {
     const bool is_reasoning = kind == ItemKind::kReasoning;
@@ -288,6 +305,11 @@ class ResponsesAnswer : public AnswerWriter {
       if (is_reasoning && hooks_.seal) item.sealed = hooks_.seal("", output_index());
       tell_item("response.output_item.added", item, true, out);
       tell_part("response.content_part.added", item, out);
+      item.summarised = is_reasoning && summarises_;
+      if (item.summarised) {
+        tell_summary("response.reasoning_summary_part.added", item, out,
+                     [](JsonWriter& json) { write_summary_part(json.key("part"), ""); });
+      }
     }
     Item& item = items_.back();
     item.text += text;
@@ -298,6 +320,10 @@ class ResponsesAnswer : public AnswerWriter {
             if (!is_reasoning) write_logprobs(json.key("logprobs"), tokens);
             json.member("output_index", output_index());
           });
+    if (item.summarised) {
+      tell_summary("response.reasoning_summary_text.delta", item, out,
+                   [&](JsonWriter& json) { json.member("delta", text); });
+    }
   }
 
   void open_call(std::string_view printed_name, std::string& out) {
@@ -362,7 +388,12 @@ class ResponsesAnswer : public AnswerWriter {
           json.member("content_index", 0).member("item_id", item.id).member("output_index", output_index());
           json.member("text", item.text);
         });
-        return tell_part("response.content_part.done", item, out);
+        tell_part("response.content_part.done", item, out);
+        if (!item.summarised) return;
+        tell_summary("response.reasoning_summary_text.done", item, out,
+                     [&](JsonWriter& json) { json.member("text", item.text); });
+        return tell_summary("response.reasoning_summary_part.done", item, out,
+                            [&](JsonWriter& json) { write_summary_part(json.key("part"), item.text); });
       case ItemKind::kMessage:
         frame(out, "response.output_text.done", [&](JsonWriter& json) {
           write_logprobs(json.member("content_index", 0).member("item_id", item.id).key("logprobs"),
@@ -387,6 +418,7 @@ class ResponsesAnswer : public AnswerWriter {
 
   const AnswerIdentity identity_;
   const ResponsesEcho echo_;
+  const bool summarises_;
   const ToolNames names_;
   const ResponsesHooks hooks_;
   const bool stream_;

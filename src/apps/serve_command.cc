@@ -5,11 +5,11 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "apps/engine_flags.h"
-#include "apps/kv_store.h"
 #include "apps/load_model.h"
 #include "apps/scripted_engine.h"
 #include "apps/stop_signals.h"
@@ -29,7 +29,6 @@ struct ServeOptions {
   int64_t max_context_tokens = 8192;
   std::string engine = "model";
   EngineFlags engine_flags;
-  KvStoreFlags kv_store;
   GatewayOptions gateway;
 };
 
@@ -41,7 +40,6 @@ Examples:
   deepinfer serve --model /data/DeepSeek-V4.1-Flash --host 0.0.0.0 --port 80 --threads 32
   deepinfer serve --model DIR --tls-certificate cert.pem --tls-key key.pem --api-key SECRET
   deepinfer serve --model DIR --response-store responses.sqlite
-  deepinfer serve --model DIR --kv-dir /var/lib/deepinfer/kv --kv-size 200G
   curl -N http://127.0.0.1:8000/v1/chat/completions -d '{"model": "deepinfer-mini", "stream": true,
     "messages": [{"role": "user", "content": "What is 34 + 57?"}]}')";
 
@@ -67,7 +65,6 @@ std::string shown_address(const std::string& host, uint16_t port) {
 // What answers, with all it stands on.
 struct ServedEngine {
   Counters counters;
-  OpenedKvStore kv_store;
   OpenedEngine opened;
   std::unique_ptr<TokenSource> tokens;
 };
@@ -88,10 +85,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   apply(options.engine_flags, model_options);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    load_model(options.model_directory, tokenizer, model_options));
-  ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model));
-  EngineFlags flags = options.engine_flags;
-  flags.engine.store = served.kv_store.store.get();
-  ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), flags, served.counters));
+  ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), options.engine_flags, served.counters));
   served.tokens = make_token_source(*served.opened.engine);
   return {};
 }
@@ -153,6 +147,19 @@ void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
       ->envname("DEEPINFER_API_KEY");
   parser.add_option("--allow-origin", options.allow_origin,
                     "origin whose pages may ask, or *; by default only the page served here");
+  const std::map<std::string, PromptProfile> profiles = {{"recipe", PromptProfile::kRecipe},
+                                                         {"reference", PromptProfile::kReference}};
+  parser
+      .add_option("--prompt-profile", options.prompt_format.profile,
+                  "prompts as DeepSeek's service makes them (recipe), or the encoder beside the weights")
+      ->transform(CLI::CheckedTransformer(profiles))
+      ->default_str("recipe");
+  const std::map<std::string, bool> effort_tables = {{"release", false}, {"prerelease", true}};
+  parser
+      .add_option("--effort-table", options.prompt_format.prerelease_efforts,
+                  "numbers of the efforts: 50, 75, 75, 100, or 25, 50, 75, 100 of the model's prerelease")
+      ->transform(CLI::CheckedTransformer(effort_tables))
+      ->default_str("release");
   parser.add_option("--response-store", options.response_store_path,
                     "SQLite file for stored responses; memory by default");
   parser
@@ -183,7 +190,6 @@ Command add_serve_command(CLI::App& program) {
       ->capture_default_str();
   add_threads_option(*parser, options->threads);
   add_engine_flags(*parser, options->engine_flags);
-  add_kv_store_flags(*parser, options->kv_store);
   parser
       ->add_option("--max-context-tokens", options->max_context_tokens,
                    "longest prompt and answer together; sizes the KV cache")

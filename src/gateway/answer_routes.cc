@@ -12,8 +12,9 @@ namespace deepinfer {
 void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  auto writer = make_chat_writer(core.new_identity("chatcmpl-"), *request);
-  core.run(exchange, {Protocol::kChat, std::move(*request), std::move(writer)});
+  const AnswerIdentity identity = core.new_identity("chatcmpl-");
+  auto writer = make_chat_writer(identity, *request);
+  core.run(exchange, {Protocol::kChat, std::move(*request), std::move(writer), identity.call_id_key});
 }
 
 void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
@@ -29,14 +30,15 @@ void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const st
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   Result<GenerationRequest> request = parse_messages_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  auto writer = make_messages_writer(core.new_identity("msg_"), *request);
-  core.run(exchange, {Protocol::kMessages, std::move(*request), std::move(writer)});
+  const AnswerIdentity identity = core.new_identity("msg_");
+  auto writer = make_messages_writer(identity, *request);
+  core.run(exchange, {Protocol::kMessages, std::move(*request), std::move(writer), identity.call_id_key});
 }
 
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   const Result<GenerationRequest> request = parse_messages_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  const auto prompts = prepare_prompts(*request, core.tokenizer());
+  const auto prompts = prepare_prompts(*request, core.tokenizer(), core.service().prompt_settings());
   if (!prompts.ok()) return core.refuse(exchange, prompts.error());
   core.respond_json(exchange, token_count_to_json(std::ssize(prompts->front().ids)));
 }

@@ -17,7 +17,6 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   out.n = request.n;
   out.top_logprobs = request.top_logprobs;
   out.cache_salt = request.user_id;
-  out.tenant = service.tenant;
   return out;
 }
 
@@ -38,19 +37,13 @@ struct AnswerSession::Answer {
   OutputParser parser;
   const OutputSink sink;
   TokenAttribution attribution;
+  std::string reasoning;  // kept while a call may follow
 };
 
 AnswerSession::Started AnswerSession::start(const AnswerService& service,
                                             std::shared_ptr<HttpExchange> exchange, AnswerJob job) {
   auto session = std::make_shared<AnswerSession>(service, std::move(exchange), std::move(job));
-  Result<std::vector<PreparedPrompt>> prompts =
-      prepare_prompts(session->job_.request, service.parts.tokenizer);
-  std::optional<ApiError> refusal;
-  if (!prompts.ok()) {
-    refusal = to_api_error(prompts.error());
-  } else {
-    refusal = session->submit(std::move(*prompts));
-  }
+  std::optional<ApiError> refusal = session->prepare_and_submit();
   if (refusal) {
     session->cancel_running();
     session->leave(Outcome::kRefused);
@@ -62,9 +55,29 @@ AnswerSession::Started AnswerSession::start(const AnswerService& service,
 
 AnswerSession::AnswerSession(const AnswerService& service, std::shared_ptr<HttpExchange> exchange,
                              AnswerJob job)
-    : service_(service), job_(std::move(job)), exchange_(std::move(exchange)) {
+    : service_(service),
+      job_(std::move(job)),
+      remembers_reasoning_(job_.request.raw_prompts.empty() && job_.request.conversation.thinking &&
+                           job_.request.conversation.tools_active()),
+      exchange_(std::move(exchange)) {
   times_.arrived = service_.parts.clock.now();
   if (job_.request.raw_prompts.empty() && job_.request.conversation.thinking) usage_.reasoning_tokens = 0;
+}
+
+std::optional<ApiError> AnswerSession::prepare_and_submit() {
+  // Megabytes of text are not encoded only to learn that they do not fit.
+  const int64_t context = service_.parts.tokens.max_context_tokens();
+  const int64_t fewest = fewest_tokens(job_.request, service_.longest_token_bytes);
+  if (fewest > context && !job_.request.drops_old_turns) {
+    return context_length_error(fmt::format(
+        "This model's maximum context length is {} tokens. However, your messages have at least {} "
+        "tokens. Please reduce the length of the messages.",
+        context, fewest));
+  }
+  Result<std::vector<PreparedPrompt>> prompts =
+      prepare_prompts(job_.request, service_.parts.tokenizer, service_.prompt_settings());
+  if (!prompts.ok()) return to_api_error(prompts.error());
+  return submit(std::move(*prompts));
 }
 
 std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompts) {
@@ -78,6 +91,7 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
     usage_.prompt_tokens += length;
     OutputOptions output = prompt.output;
     output.single_tool_call = !job_.request.parallel_tool_calls;
+    output.salvage = output.salvage && job_.request.salvage;
     output.stop_sequences = job_.request.stop_sequences;
     for (int32_t i = 0; i < job_.request.n; ++i) {
       answers_.push_back(std::make_unique<Answer>(*this, static_cast<int32_t>(answers_.size()), output));
@@ -109,6 +123,10 @@ void AnswerSession::open_answer() {
   job_.writer->start(usage_, pending_);
   if (job_.writer->is_stream()) begin_body();
   last_sent_ = service_.parts.clock.now();
+  exchange_->on_half_closed([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self && !self->over_) self->say_alive();  // asks whether anybody is there
+  });
   keep_alive();
 }
 
@@ -127,13 +145,17 @@ void AnswerSession::keep_alive() {
   exchange_->after(service_.keep_alive_interval, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (!self || self->over_) return;
-    if (self->service_.parts.clock.now() - self->last_sent_ >= self->service_.keep_alive_interval) {
-      self->pending_ += self->job_.writer->keep_alive();
-      self->body_begun_ ? self->send_pending() : self->begin_body();
-      self->last_sent_ = self->service_.parts.clock.now();
-    }
+    const bool silent =
+        self->service_.parts.clock.now() - self->last_sent_ >= self->service_.keep_alive_interval;
+    if (silent) self->say_alive();
     self->keep_alive();
   });
+}
+
+void AnswerSession::say_alive() {
+  pending_ += job_.writer->keep_alive();
+  body_begun_ ? send_pending() : begin_body();
+  last_sent_ = service_.parts.clock.now();
 }
 
 void AnswerSession::on_engine_event(size_t first_answer, const EngineEvent& event) {
@@ -161,11 +183,11 @@ void AnswerSession::drain() {
       if (batch_.empty()) break;
     }
     while (next_ < batch_.size() && !over_ && !is_peer_slow()) take_event(batch_[next_++]);
-    if (is_peer_slow()) break;
+    if (!is_peer_slow()) continue;
+    send_pending();  // the socket may take it at once
+    if (is_peer_slow()) return pause();
   }
-  if (over_) return;
-  send_pending();
-  if (is_peer_slow()) pause();
+  if (!over_) send_pending();
 }
 
 bool AnswerSession::is_peer_slow() const {
@@ -237,6 +259,7 @@ void AnswerSession::take_end(Answer& answer, const EngineEvent& event) {
 void AnswerSession::on_output(Answer& answer, const OutputEvent& event) {
   const bool is_text =
       event.kind == OutputEvent::Kind::kReasoning || event.kind == OutputEvent::Kind::kContent;
+  if (remembers_reasoning_ && event.kind == OutputEvent::Kind::kReasoning) answer.reasoning += event.text;
   const bool scored = job_.request.top_logprobs && is_text;
   job_.writer->add(answer.index, event,
                    scored ? answer.attribution.take(event.text) : std::vector<ScoredToken>(), pending_);
@@ -250,6 +273,7 @@ void AnswerSession::finish(Answer& answer, OutputEnd end, bool interrupted) {
   answer.parser.push(answer.decoder.flush(), answer.sink);
   answer.parser.finish(end, answer.sink);
   answer.over = true;
+  remember_reasoning(answer);
   AnswerEnding ending;
   ending.end = end == OutputEnd::kLength ? AnswerEnd::kLength : AnswerEnd::kStop;
   if (const auto stop = answer.parser.matched_stop_sequence()) {
@@ -264,6 +288,13 @@ void AnswerSession::finish(Answer& answer, OutputEnd end, bool interrupted) {
   if (!last) return;
   complete(200);
   leave(interrupted ? Outcome::kInterrupted : Outcome::kDone);
+}
+
+// Before the client knows the call.
+void AnswerSession::remember_reasoning(const Answer& answer) {
+  if (answer.reasoning.empty() || answer.parser.num_tool_calls() == 0) return;
+  const uint64_t key = job_.call_id_key + static_cast<uint64_t>(answer.index);
+  service_.reasoning_memory->keep(make_call_id(key, 0), answer.reasoning);
 }
 
 void AnswerSession::fail(const ApiError& error) {

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "api/generation.h"
+#include "api/token_attribution.h"
 #include "gateway/gateway.h"
 #include "gateway/metrics.h"
 #include "gateway/prompt.h"
-#include "gateway/token_attribution.h"
+#include "gateway/reasoning_memory.h"
 
 namespace deepinfer {
 
@@ -20,11 +21,15 @@ struct AnswerService {
   GatewayParts parts;
   std::string served_model_name;
   std::string system_fingerprint;
-  std::string tenant;  // whose KV blocks they are; a name made from the API key
   std::vector<TokenId> stop_ids;
   std::chrono::milliseconds keep_alive_interval;
   size_t max_unsent_bytes;
   ServiceMetrics* metrics;
+  PromptFormat prompt_format;
+  ReasoningMemory* reasoning_memory;
+  size_t longest_token_bytes;
+
+  PromptSettings prompt_settings() const { return {prompt_format, parts.tokens.max_context_tokens()}; }
 };
 
 // What a route hands over.
@@ -32,6 +37,7 @@ struct AnswerJob {
   Protocol protocol = Protocol::kChat;
   GenerationRequest request;
   std::unique_ptr<AnswerWriter> writer;
+  uint64_t call_id_key = 0;  // of the writer's identity
   bool detached = false;  // the exchange is answered by the route; the writer's bytes go nowhere
 };
 
@@ -59,6 +65,7 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
     EngineEvent event;
   };
 
+  std::optional<ApiError> prepare_and_submit();
   std::optional<ApiError> submit(std::vector<PreparedPrompt> prompts);
   // Called on the engine thread: stores the event and wakes the strand, nothing else.
   void on_engine_event(size_t first_answer, const EngineEvent& event);
@@ -71,17 +78,20 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   void take_token(Answer& answer, const EngineEvent& event);
   void take_end(Answer& answer, const EngineEvent& event);
   void on_output(Answer& answer, const OutputEvent& event);
+  void remember_reasoning(const Answer& answer);
   void finish(Answer& answer, OutputEnd end, bool interrupted);
   void fail(const ApiError& error);
   void complete(int status);
   void cancel_running();
   void send_pending();
   void keep_alive();
+  void say_alive();
   void leave(Outcome outcome);  // the answer is over: lets go of the connection
 
   const AnswerService& service_;
   const AnswerJob job_;
   std::vector<std::unique_ptr<Answer>> answers_;
+  const bool remembers_reasoning_;
   Usage usage_;
   std::string pending_;  // what this drain has to say
   bool body_begun_ = false;

@@ -17,29 +17,22 @@ std::string sha256(const std::string& text) {
   return digest;
 }
 
-// The tenant of an API key: its name is no secret, the key can't be had from it.
-std::string tenant_of(const std::string& api_key) {
-  if (api_key.empty()) return "default";
-  std::string name = "key-";
-  for (const char byte : sha256("tenant " + api_key).substr(0, 8)) {
-    name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
-  }
-  return name;
-}
-
 }  // namespace
 
 GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
                          std::unique_ptr<ResponseStore> responses, std::string secret)
     : options_(std::move(options)),
+      reasoning_memory_(options_.max_reasoning_memory_bytes),
       service_{.parts = std::move(parts),
                .served_model_name = options_.served_model_name,
                .system_fingerprint = options_.system_fingerprint,
-               .tenant = tenant_of(options_.api_key),
                .stop_ids = std::move(stop_ids),
                .keep_alive_interval = options_.keep_alive_interval,
                .max_unsent_bytes = options_.max_unsent_bytes,
-               .metrics = &metrics_},
+               .metrics = &metrics_,
+               .prompt_format = options_.prompt_format,
+               .reasoning_memory = &reasoning_memory_,
+               .longest_token_bytes = longest_token_bytes(service_.parts.tokenizer)},
       started_at_(now_s()),
       responses_(std::move(responses)),
       sealer_(std::move(secret)),
@@ -83,6 +76,9 @@ std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, Ans
   if (stopping_) {
     refuse(exchange, Error(Code::kUnavailable, "The server is stopping."));
     return nullptr;
+  }
+  if (const int restored = reasoning_memory_.restore(job.request.conversation); restored > 0) {
+    exchange->add_header("x-ds-reasoning-restored", std::to_string(restored));
   }
   AnswerSession::Started started = AnswerSession::start(service_, exchange, std::move(job));
   if (!started.session) {

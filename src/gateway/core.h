@@ -71,6 +71,7 @@ class GatewayCore {
  private:
   const GatewayOptions options_;
   ServiceMetrics metrics_;
+  ReasoningMemory reasoning_memory_;
   const AnswerService service_;
   const int64_t started_at_;
   std::atomic<bool> stopping_{

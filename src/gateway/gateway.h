@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "gateway/token_source.h"
 #include "net/http_server.h"
+#include "recipe/recipe.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -29,6 +30,9 @@ struct GatewayOptions {
   std::chrono::milliseconds keep_alive_interval{10'000};
   // A reader with more than this unread gets no more until it has read all of it; its answer pauses.
   size_t max_unsent_bytes = 256 << 10;
+  PromptFormat prompt_format;  // version kV41; the profile and the efforts may be others
+  // Thoughts kept for clients that send a call back without its reasoning.
+  size_t max_reasoning_memory_bytes = 16 << 20;
   std::string response_store_path;  // a file for stored responses; empty: memory, until the process ends
   std::chrono::seconds response_time_to_live{std::chrono::hours(24 * 30)};
   int64_t max_response_bytes_per_key = int64_t{256} << 20;

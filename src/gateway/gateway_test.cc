@@ -87,6 +87,16 @@ TEST_F(GatewayTest, AClientThatLeavesCancelsItsRequest) {
   }
 }
 
+TEST_F(GatewayTest, AClientThatSendsNothingMoreGetsItsAnswer) {
+  begin_chat(kNoThinking);
+  tokens_.wait_for_request(1);
+  client_->stop_sending();
+  EXPECT_NE(client_->read_until("\r\n\r\n1\r\n\n\r\n").find("200 OK"), std::string::npos);  // white space
+  tokens_.emit(1, "91");
+  tokens_.finish(1, FinishReason::kStop);
+  EXPECT_NE(client_->read_all().find(R"("content":"91")"), std::string::npos);
+}
+
 TEST_F(GatewayTest, AFailureOfTheEngineIsAnErrorInAnswerAndStream) {
   begin_chat(kNoThinking);
   tokens_.wait_for_request(1);
@@ -128,6 +138,15 @@ TEST_F(GatewayTest, TooLongPromptsAndAnswersAreRefused) {
   EXPECT_EQ(answer.text({"error", "code"}), "context_length_exceeded");
   EXPECT_TRUE(
       answer.text({"error", "message"}).starts_with("This model's maximum context length is 20 tokens."));
+}
+
+TEST_F(GatewayTest, ATextThatCanNotFitIsRefusedBeforeItIsEncoded) {
+  tokens_.context_tokens = 10;
+  const Answer answer = post(R"({"model":"mini","messages":[{"role":"user","content":")" +
+                             std::string(1 << 20, 'x') + R"("}]})");
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_EQ(answer.text({"error", "code"}), "context_length_exceeded");
+  EXPECT_NE(answer.text({"error", "message"}).find("at least "), std::string::npos);
 }
 
 TEST_F(GatewayTest, WrongRequestsAreAnsweredWithTheirFault) {

@@ -10,13 +10,13 @@ void tokenize_text(GatewayCore& core, const ExchangePtr& exchange, const std::st
   if (!request.ok()) return core.refuse(exchange, request.error());
   std::vector<TokenId> ids;
   if (request->chat) {
-    const auto prompts = prepare_prompts(*request->chat, core.tokenizer());
+    const auto prompts = prepare_prompts(*request->chat, core.tokenizer(), core.service().prompt_settings());
     if (!prompts.ok()) return core.refuse(exchange, prompts.error());
     ids = prompts->front().ids;
   } else if (request->begin_of_sentence) {
     GenerationRequest raw;
     raw.raw_prompts.push_back({request->text, {}, {}});
-    const auto prompts = prepare_prompts(raw, core.tokenizer());
+    const auto prompts = prepare_prompts(raw, core.tokenizer(), core.service().prompt_settings());
     if (!prompts.ok()) return core.refuse(exchange, prompts.error());
     ids = prompts->front().ids;
   } else {
@@ -40,7 +40,10 @@ void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::s
 void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   const Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  const RenderedPrompt prompt = render(request->conversation);
+  if (const Status images = refuse_images(request->conversation); !images.ok()) {
+    return core.refuse(exchange, images.error());
+  }
+  const RenderedPrompt prompt = render(request->conversation, core.options().prompt_format);
   const Result<std::vector<TokenId>> ids = encode(prompt, core.tokenizer());
   if (!ids.ok()) return core.refuse(exchange, Error(Code::kInternal, "{}", ids.error().message()));
   core.respond_json(exchange, prompt_to_json(prompt, *ids));

@@ -1,5 +1,7 @@
 #include "gateway/prompt.h"
 
+#include <algorithm>
+
 namespace deepinfer {
 namespace {
 
@@ -26,21 +28,80 @@ Result<PreparedPrompt> prepare_raw(const RawPrompt& prompt, const Tokenizer& tok
   return out;
 }
 
+Result<PreparedPrompt> prepare_conversation(const Conversation& conversation, const Tokenizer& tokenizer,
+                                            const PromptFormat& format) {
+  const RenderedPrompt prompt = render(conversation, format);
+  Result<std::vector<TokenId>> ids = encode(prompt, tokenizer);
+  // The control tokens were checked when the gateway started.
+  if (!ids.ok()) return Error(Code::kInternal, "{}", ids.error().message());
+  return PreparedPrompt{std::move(*ids), output_options(conversation, prompt, format.version)};
+}
+
+// As few turns less as it takes; the last turn alone when nothing else fits.
+Result<PreparedPrompt> prepare_shortened(const GenerationRequest& request, const Tokenizer& tokenizer,
+                                         const PromptSettings& settings, PreparedPrompt whole) {
+  const int64_t answer = request.max_tokens.value_or(settings.context_tokens / 4);
+  const auto fits = [&](const PreparedPrompt& prompt) {
+    return std::ssize(prompt.ids) <= settings.context_tokens - answer;
+  };
+  const auto without = [&](int64_t turns) {
+    return prepare_conversation(without_oldest_turns(request.conversation, turns), tokenizer,
+                                settings.format);
+  };
+  const int64_t most = num_turns(request.conversation) - 1;
+  if (fits(whole) || most < 1) return whole;
+  int64_t too_few = 0, enough = most;
+  while (enough - too_few > 1) {
+    const int64_t turns = (too_few + enough) / 2;
+    ASSIGN_OR_RETURN(const PreparedPrompt prompt, without(turns));
+    (fits(prompt) ? enough : too_few) = turns;
+  }
+  return without(enough);
+}
+
 }  // namespace
 
+int64_t fewest_tokens(const GenerationRequest& request, size_t longest_token_bytes) {
+  size_t bytes = 0;
+  for (const Message& message : request.conversation.messages) bytes += message.content.size();
+  for (const RawPrompt& prompt : request.raw_prompts) bytes = std::max(bytes, prompt.text.size());
+  return static_cast<int64_t>(bytes / std::max<size_t>(longest_token_bytes, 1));
+}
+
+size_t longest_token_bytes(const Tokenizer& tokenizer) {
+  size_t longest = 0;
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.token_bytes(id).size());
+  }
+  return longest;
+}
+
+Status refuse_images(const Conversation& conversation) {
+  for (const Message& message : conversation.messages) {
+    if (message.images.empty()) continue;
+    return Error(Code::kUnimplemented,
+                 "{}: this model takes text only, found an image; leave it out or describe it in words",
+                 message.images.front().place);
+  }
+  return {};
+}
+
 Result<std::vector<PreparedPrompt>> prepare_prompts(const GenerationRequest& request,
-                                                    const Tokenizer& tokenizer) {
+                                                    const Tokenizer& tokenizer,
+                                                    const PromptSettings& settings) {
   std::vector<PreparedPrompt> out;
   for (const RawPrompt& prompt : request.raw_prompts) {
     ASSIGN_OR_RETURN(PreparedPrompt prepared, prepare_raw(prompt, tokenizer));
     out.push_back(std::move(prepared));
   }
   if (!out.empty()) return out;
-  const RenderedPrompt prompt = render(request.conversation);
-  Result<std::vector<TokenId>> ids = encode(prompt, tokenizer);
-  // The control tokens were checked when the gateway started.
-  if (!ids.ok()) return Error(Code::kInternal, "{}", ids.error().message());
-  out.push_back({std::move(*ids), output_options(request.conversation, prompt)});
+  RETURN_IF_ERROR(refuse_images(request.conversation));
+  ASSIGN_OR_RETURN(PreparedPrompt prompt,
+                   prepare_conversation(request.conversation, tokenizer, settings.format));
+  if (request.drops_old_turns) {
+    ASSIGN_OR_RETURN(prompt, prepare_shortened(request, tokenizer, settings, std::move(prompt)));
+  }
+  out.push_back(std::move(prompt));
   return out;
 }
 

@@ -13,9 +13,25 @@ struct PreparedPrompt {
   OutputOptions output;  // how its answers are read; without the request's stop sequences and limits
 };
 
-// One for the conversation, or one for each raw prompt. kInvalidArgument: an id that the tokenizer does not
-// have, or a suffix while it has no tokens to fill in the middle.
+// How prompts are made here.
+struct PromptSettings {
+  PromptFormat format = {};
+  int64_t context_tokens = 0;
+};
+
+// A bound from below on the tokens of a request, from the sizes of its texts: for requests that can't fit.
+int64_t fewest_tokens(const GenerationRequest& request, size_t longest_token_bytes);
+size_t longest_token_bytes(const Tokenizer& tokenizer);
+
+// kUnimplemented: it holds an image. Nothing is fetched to find that out.
+Status refuse_images(const Conversation& conversation);
+
+// One for the conversation, or one for each raw prompt. A request that drops old turns loses as many as it
+// takes to leave room for the answer: max_tokens, or a quarter of the context. kInvalidArgument: an id that
+// the tokenizer does not have, or a suffix while it has no tokens to fill in the middle. kUnimplemented: an
+// image.
 Result<std::vector<PreparedPrompt>> prepare_prompts(const GenerationRequest& request,
-                                                    const Tokenizer& tokenizer);
+                                                    const Tokenizer& tokenizer,
+                                                    const PromptSettings& settings);
 
 }  // namespace deepinfer

@@ -342,7 +342,7 @@ TEST_F(ProtocolsTest, ASlowReaderPausesItsAnswerAndGetsAllOfIt) {
   start(options);
   begin_chat(std::string(R"("stream":true,)") + kNoThinking);
   tokens_.wait_for_request(1);
-  constexpr int kBursts = 4;
+  constexpr int kBursts = 30;  // more than the buffers of both sockets take
   std::thread engine([this] {
     const std::string text(2000, 'x');
     for (int i = 0; i < kBursts; ++i) tokens_.emit(1, text);
@@ -544,6 +544,163 @@ TEST_F(ProtocolsTest, B35_ThinkingOfMessagesIsReasoningOfTheModelBothWays) {
       1, "now</think>x");
   EXPECT_NE(prompt_of(1).find("<think>earlier</think>said"), std::string::npos);
   EXPECT_EQ(answer.text({"content", "0", "thinking"}), "now");
+}
+
+TEST_F(ProtocolsTest, B14_ACallOfTheHistoryMayLackItsArguments) {
+  for (const char* arguments : {R"(,"arguments":null)", R"(,"arguments":"")", R"(,"arguments":"null")", ""}) {
+    static uint64_t id = 0;
+    const Answer answer = answered(
+        "/v1/chat/completions",
+        std::string(
+            R"({"model":"mini","messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[)"
+            R"({"id":"a","type":"function","function":{"name":"add")") +
+            arguments +
+            R"(}}]},{"role":"tool","tool_call_id":"a","content":"1"}],"tools":[{"type":"function","function":{"name":"add"}}]})",
+        ++id, "</think>x");
+    EXPECT_EQ(answer.status, 200) << arguments;
+    EXPECT_NE(prompt_of(id).find("invoke name=\"add\">\n\n</｜DSML｜ invoke>"), std::string::npos)
+        << arguments;
+  }
+}
+
+// ---- Reasoning that clients lose ----
+
+constexpr char kAddTool[] = R"("tools":[{"type":"function","function":{"name":"add"}}])";
+
+std::string history_with_call(const std::string& call_id, const std::string& more) {
+  return R"({"model":"mini","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null)" +
+         more + R"(,"tool_calls":[{"id":")" + call_id +
+         R"(","type":"function","function":{"name":"add","arguments":"{}"}}]},{"role":"tool","tool_call_id":")" +
+         call_id + R"(","content":"1"}],)" + kAddTool + "}";
+}
+
+TEST_F(ProtocolsTest, B37_ReasoningBeforeACallIsRestoredWhereTheClientLostIt) {
+  const Answer first =
+      answered("/v1/chat/completions", chat_body(kAddTool), 1, std::string("I add.</think>") + kCall);
+  const std::string call_id = first.text({"choices", "0", "message", "tool_calls", "0", "id"});
+  client_->send(http_post("/v1/chat/completions", history_with_call(call_id, "")));
+  EXPECT_NE(prompt_of(2).find("<think>I add.</think>"), std::string::npos);
+  tokens_.finish(2, FinishReason::kStop);
+  EXPECT_NE(client_->read_until("\r\n\r\n").find("x-ds-reasoning-restored: 1\r\n"), std::string::npos);
+}
+
+TEST_F(ProtocolsTest, ReasoningThatTheClientSendsIsTaken) {
+  const Answer first =
+      answered("/v1/chat/completions", chat_body(kAddTool), 1, std::string("I add.</think>") + kCall);
+  const std::string call_id = first.text({"choices", "0", "message", "tool_calls", "0", "id"});
+  uint64_t id = 1;
+  for (const auto& [sent, shown] :
+       {std::pair<const char*, const char*>{R"(,"reasoning_content":"mine")", "mine"},
+        {R"(,"reasoning_content":"")", ""},
+        {R"(,"reasoning":"other")", "other"},
+        {R"(,"reasoning_details":[{"type":"reasoning.text","text":"a"},{"text":"b"}])", "ab"}}) {
+    answered("/v1/chat/completions", history_with_call(call_id, sent), ++id, "</think>x");
+    EXPECT_NE(prompt_of(id).find(std::string("<think>") + shown + "</think>"), std::string::npos) << sent;
+  }
+}
+
+// ---- Extensions ----
+
+TEST_F(ProtocolsTest, ACallWithoutAResultIsAnErrorUnlessTheHistoryIsLenient) {
+  const std::string messages =
+      R"({"model":"mini","messages":[{"role":"user","content":"q"},{"role":"assistant","tool_calls":[)"
+      R"({"id":"a","type":"function","function":{"name":"add","arguments":"{}"}},)"
+      R"({"id":"b","type":"function","function":{"name":"add","arguments":"{}"}}]},)"
+      R"({"role":"tool","tool_call_id":"b","content":"two"},{"role":"user","content":"go on"}])";
+  EXPECT_EQ(post(messages + "}").status, 400);
+  answered("/v1/chat/completions", messages + R"(,"lenient_history":true})", 1, "</think>x");
+  EXPECT_NE(prompt_of(1).find("<tool_result></tool_result>\n\n<tool_result>two</tool_result>\n\ngo on"),
+            std::string::npos);
+}
+
+TEST_F(ProtocolsTest, TheUsageOfAStreamCanComeInAChunkOfItsOwn) {
+  const std::string stream =
+      streamed("/v1/chat/completions",
+               chat_body(R"("stream":true,"stream_options":{"include_usage":true,"usage_chunk":"openai"},)" +
+                         std::string(kNoThinking)),
+               1, "91");
+  EXPECT_NE(stream.find(R"("finish_reason":"stop"}],"usage":null})"), std::string::npos);
+  EXPECT_NE(stream.find(R"("choices":[],"usage":{"prompt_tokens")"), std::string::npos);
+}
+
+TEST_F(ProtocolsTest, AnEffortMayBeANumber) {
+  answered("/v1/chat/completions", chat_body(R"("reasoning_effort":33)"), 1, "</think>x");
+  answered("/v1/responses", R"({"model":"mini","input":"hi","reasoning":{"effort":33}})", 2, "</think>x");
+  answered("/v1/messages", messages_body(R"("output_config":{"effort":33})"), 3, "</think>x");
+  for (const uint64_t id : {1, 2, 3}) {
+    EXPECT_NE(prompt_of(id).find("Reasoning Effort: 33 (range"), std::string::npos) << id;
+  }
+  for (const char* wrong : {"0", "101", "1.5"}) {
+    EXPECT_EQ(post(chat_body(std::string(R"("reasoning_effort":)") + wrong)).status, 400) << wrong;
+  }
+}
+
+TEST_F(ProtocolsTest, ATruncatedInputLosesItsOldestTurns) {
+  tokens_.context_tokens = 120;
+  std::string input;
+  for (int turn = 0; turn < 20; ++turn) {
+    input += fmt::format(
+        R"({{"role":"user","content":"question {0} is long"}},{{"role":"assistant","content":"answer {0}"}},)",
+        turn);
+  }
+  const std::string body =
+      R"("instructions":"Be brief.","input":[)" + input + R"({"role":"user","content":"the last"}])";
+  const Answer refused = post_to("/v1/responses", responses_body(body));
+  EXPECT_EQ(refused.text({"error", "code"}), "context_length_exceeded");
+  const Answer answer = answered("/v1/responses", responses_body(body + R"(,"truncation":"auto")"), 1, "x");
+  EXPECT_EQ(answer.status, 200);
+  const std::string prompt = prompt_of(1);
+  EXPECT_NE(prompt.find("Be brief."), std::string::npos);
+  EXPECT_EQ(prompt.find("question 0 "), std::string::npos);
+  EXPECT_NE(prompt.find("question 19 "), std::string::npos);
+  EXPECT_NE(prompt.find("the last"), std::string::npos);
+  EXPECT_LE(tokens_.wait_for_request(1).prompt_ids.size(), 90u);
+}
+
+TEST_F(ProtocolsTest, ASummaryOfReasoningIsGivenWhereItIsAskedFor) {
+  const std::string body = R"({"model":"mini","input":"hi","reasoning":{"summary":"auto"})";
+  const Answer whole = answered("/v1/responses", body + "}", 1, "thought</think>x");
+  EXPECT_EQ(whole.text({"output", "0", "summary", "0", "text"}), "thought");
+  const std::string stream = streamed("/v1/responses", body + R"(,"stream":true})", 2, "thought</think>x");
+  size_t at = 0;
+  for (const char* type :
+       {"reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_summary_text.done",
+        "reasoning_summary_part.done", "output_item.done"}) {
+    at = stream.find(std::string("event: response.") + type, at);
+    EXPECT_NE(at, std::string::npos) << type;
+  }
+  const Answer plain = answered("/v1/responses", R"({"model":"mini","input":"hi"})", 3, "thought</think>x");
+  EXPECT_EQ(plain.text({"output", "0", "summary"}), "[]");
+}
+
+TEST_F(ProtocolsTest, ADocumentOfTextIsShown) {
+  answered(
+      "/v1/messages",
+      R"({"model":"mini","max_tokens":9,"messages":[{"role":"user","content":[{"type":"document","source":)"
+      R"({"type":"text","media_type":"text/plain","data":"the text"}},{"type":"text","text":"q"}]}]})",
+      1, "</think>x");
+  EXPECT_NE(prompt_of(1).find("the text\n\nq"), std::string::npos);
+}
+
+TEST_F(ProtocolsTest, AnImageIsRefusedWithItsPlaceAndWithoutALookAtIt) {
+  const std::string data = "data:image/png;base64,iVBORw0KGgo=";
+  const Answer answer = post(
+      R"({"model":"mini","messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"a"},)"
+      R"({"type":"image_url","image_url":{"url":")" +
+      data + R"("}}]}]})");
+  EXPECT_EQ(answer.text({"error", "code"}), "unsupported_parameter");
+  EXPECT_TRUE(
+      answer.text({"error", "message"}).starts_with("messages[1].content[1]: this model takes text only"));
+  for (const char* path : {"/render", "/tokenize"}) {
+    EXPECT_EQ(
+        post_to(
+            path,
+            R"({"model":"mini","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":")" +
+                data + R"("}}]}]})")
+            .status,
+        400)
+        << path;
+  }
 }
 
 }  // namespace

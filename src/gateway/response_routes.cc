@@ -120,6 +120,7 @@ void answer_responses(GatewayCore& core, const ExchangePtr& exchange, const std:
   AnswerJob job;
   job.protocol = Protocol::kResponses;
   job.writer = make_responses_writer(identity, *request, std::move(hooks));
+  job.call_id_key = identity.call_id_key;
   job.detached = background;
   const std::string begun = unfinished_response(identity, *request, background ? "queued" : "in_progress");
   if (request->echo.store) {

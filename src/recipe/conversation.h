@@ -56,6 +56,7 @@ struct Image {
   size_t offset = 0;   // the byte of `content` before which it stands
   std::string source;  // "https://..." or "data:image/png;base64,..."
   Detail detail = Detail::kHigh;
+  std::string place = {};  // where the request holds it, for messages: "messages[0].content[1]"
 };
 
 // Quick instructions of the model's training (profile `reference` only).
@@ -77,7 +78,7 @@ struct Message {
 // Appends one part of a message, an empty line after the part before it, as every protocol joins them.
 // `is_first` says that nothing was appended before, not even an empty text.
 void append_text_part(Message& message, std::string_view text, bool is_first);
-void append_image_part(Message& message, std::string source, Image::Detail detail, bool is_first);
+void append_image_part(Message& message, Image image, bool is_first);  // its offset is set here
 
 enum class ToolChoice { kAuto, kNone, kRequired };
 enum class ReasoningEffort { kLow, kHigh, kXhigh, kMax };

@@ -11,16 +11,15 @@ namespace {
 thread_local size_t allocations = 0;
 }  // namespace
 
-// Not inlined: the compiler would see free() on memory of new, which is what is meant here.
-[[gnu::noinline]] void* operator new(size_t size) {
+void* operator new(size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
+void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept {
+void operator delete(void* memory, size_t) noexcept {
   std::free(memory);
 }
 

@@ -35,6 +35,10 @@ void add_stops(std::vector<Marker>& markers, const OutputOptions& options) {
 void add_start(std::vector<Marker>& markers) {
   markers.push_back({"\n", kDropAtStart, false, true});
   markers.push_back({std::string(control::kThinkOpen), kDropAtStart, false, true});
+  markers.push_back({std::string(control::kBeginOfSentence), kDropAtStart, false, true});
+  for (const std::string_view mark : {control::kBeginOfSentence, control::kEndOfSentence}) {
+    markers.push_back({std::string(mark), kSentenceMark});
+  }
 }
 
 MarkerSet reasoning_markers(const OutputOptions& options) {

@@ -29,6 +29,7 @@ enum OutputAction {
   kStopSequence,
   kCloseReasoning,
   kDropMarker,
+  kSentenceMark,
   kOpenJson,
   kOpenCalls,
   kOpenCall,

@@ -2,9 +2,10 @@
 // that are no JSON become strings (2), only a marker that opens a known block starts calls (3), a missing
 // string attribute (4), a JSON object as call body (5), a value or call that the next one ends (6), a block
 // without a call comes back as text (7), a second <think> (10), JSON that ends at its bracket (11), calls
-// without their control token (12), arguments in a wrapper (13); and a call left open by the model is closed
-// (5.7).
+// without their control token (12), arguments in a wrapper (13); a call left open by the model is closed
+// (5.7), and sentence marks that were written out are no part of the answer's end (5.1).
 #include <algorithm>
+#include <utility>
 
 #include "recipe/json_extent.h"
 #include "recipe/look_alike.h"
@@ -112,6 +113,7 @@ class OutputParser::Machine {
 
   void enter(State state, bool leading = false) {
     state_ = state;
+    sentence_marks_.clear();
     leading_ = leading;
     set_ = &markers_.of(state);
   }
@@ -149,6 +151,7 @@ class OutputParser::Machine {
   void release(std::string_view text, const OutputSink& sink) {
     if (text.empty()) return;
     leading_ = false;
+    if (!sentence_marks_.empty()) release(std::exchange(sentence_marks_, {}), sink);  // not at the end
     switch (state_) {
       case State::kReasoning:
         return sink({OutputEvent::Kind::kReasoning, text});
@@ -189,6 +192,10 @@ class OutputParser::Machine {
         return enter_text(true);
       case kDropMarker:
         return enter(State::kText);
+      case kSentenceMark:
+        leading_ = false;
+        sentence_marks_ += found.matched;
+        return;
       case kOpenJson:
         withheld_.clear();
         json_.reset();
@@ -450,6 +457,7 @@ class OutputParser::Machine {
   std::string text_;                // collected name, raw value or call body
   std::string scratch_;
   bool withholds_ = false;      // a block began and no call yet
+  std::string sentence_marks_;  // in text or reasoning, with nothing after them so far
   std::string withheld_;        // that block, or what stands before JSON
   size_t look_alike_size_ = 0;  // of its opener
   size_t look_alike_seen_ = 0;

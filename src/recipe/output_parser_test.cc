@@ -41,6 +41,18 @@ TEST(OutputParser, AContinuationKeepsItsLeadingNewlines) {
   EXPECT_EQ(parse(options_from(OutputStage::kContentContinuation, false), "\nmore").content, "\nmore");
 }
 
+TEST(OutputParser, SentenceMarksAtTheEdgesOfAnAnswerAreLeftOut) {
+  const OutputOptions text = options_from(OutputStage::kContent, false);
+  const std::string begin = "<｜begin▁of▁sentence｜>", end = "<｜end▁of▁sentence｜>";
+  EXPECT_EQ(parse(text, begin + "hello" + end + end).content, "hello");
+  EXPECT_EQ(parse(text, "a" + end + "b").content, "a" + end + "b");
+  EXPECT_EQ(parse(text, "a" + end.substr(0, 9)).content, "a" + end.substr(0, 9));
+  const ParsedOutput thought =
+      parse(options_from(OutputStage::kReasoning, false), "why" + end + "</think>so" + end);
+  EXPECT_EQ(thought.reasoning, "why");
+  EXPECT_EQ(thought.content, "so");
+}
+
 TEST(OutputParser, TextIsReleasedAsSoonAsItCannotBecomeAMarker) {
   OutputParser parser(options_from(OutputStage::kReasoning, true));
   ParsedOutput parsed;

@@ -56,6 +56,7 @@ inline const std::map<std::string_view, std::string_view> kKnownOutputDifference
     {"stream-forced-plain-chat-chars", "an answer without the forced call comes back as text"},
     {"stream-json-prose-chat-whole", "JSON ends at its bracket, and nothing stands for what is around it"},
     {"stream-json-fence-chat-whole", "no spaces for the text around JSON"},
+    {"stream-eos-literal-chat-whole", "a written end of sentence at the end is left out"},
     {"stream-json-none-chat-whole", "an answer without JSON comes back as text"},
 };
 

@@ -1,6 +1,8 @@
 #include "recipe/prompt_builder.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "recipe/control_tokens.h"
 
@@ -31,7 +33,7 @@ void PromptBuilder::content(const Message& message, std::string_view placeholder
       text("[Unsupported Image]");
       continue;
     }
-    prompt_.images.push_back({prompt_.text.size(), image.source, image.detail});
+    prompt_.images.push_back({prompt_.text.size(), image.source, image.detail, image.place});
     control(placeholder);
   }
   text(content.substr(at));
@@ -42,26 +44,29 @@ void append_text_part(Message& message, std::string_view text, bool is_first) {
   message.content += text;
 }
 
-void append_image_part(Message& message, std::string source, Image::Detail detail, bool is_first) {
+void append_image_part(Message& message, Image image, bool is_first) {
   if (!is_first) message.content += "\n\n";
-  message.images.push_back({message.content.size(), std::move(source), detail});
+  image.offset = message.content.size();
+  message.images.push_back(std::move(image));
 }
 
 void order_results(std::vector<Turn>& turns, ResultOrder order) {
-  const std::vector<ToolCall>* calls = nullptr;  // of the last assistant message that had any
+  std::unordered_map<std::string_view, size_t>
+      ranks;  // of the calls of the last assistant message that had any
   for (size_t begin = 0; begin < turns.size();) {
-    if (!turns[begin].message->tool_calls.empty()) calls = &turns[begin].message->tool_calls;
+    if (const auto& calls = turns[begin].message->tool_calls; !calls.empty()) {
+      ranks.clear();
+      for (size_t i = 0; i < calls.size(); ++i) ranks.try_emplace(calls[i].id, i);
+    }
     size_t end = begin;
     std::vector<size_t> places;
     for (; end < turns.size() && is_user_turn(turns[end]); ++end) {
       if (turns[end].role == Role::kTool) places.push_back(end);
     }
-    if (places.size() > 1 && calls != nullptr) {
-      const auto rank = [calls](const Turn& turn) {
-        const auto call = std::find_if(calls->begin(), calls->end(), [&](const ToolCall& candidate) {
-          return candidate.id == turn.message->tool_call_id;
-        });
-        return call == calls->end() ? 0 : call - calls->begin();
+    if (places.size() > 1 && !ranks.empty()) {
+      const auto rank = [&ranks](const Turn& turn) {
+        const auto call = ranks.find(turn.message->tool_call_id);
+        return call == ranks.end() ? 0 : call->second;
       };
       std::vector<Turn> results;
       for (const size_t place : places) results.push_back(turns[place]);

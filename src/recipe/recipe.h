@@ -109,11 +109,14 @@ class ToolNames {
 
  private:
   std::string declare(const ToolDefinition& tool);
-  std::string unused_name(std::string_view namespace_name, std::string_view name) const;
+  std::string plain_name(std::string_view namespace_name, std::string_view name) const;
 
   std::string_view separator_;
   std::vector<std::string> declared_;
   std::map<std::string, Target, std::less<>> targets_;  // by printed name
+  // Members of namespaces: how the first of each (namespace, name) is printed.
+  std::map<std::pair<std::string, std::string>, std::string> printed_;
+  std::map<std::string, int> num_suffixes_;  // tried for each plain name
 };
 
 // ---- The output (recipe.md 5) ----

@@ -111,9 +111,9 @@ TEST(Render, V4LeavesEmptyUserTextsOutAndOrdersResultsById) {
 
 TEST(Render, ImagesStandWhereTheirPartsStood) {
   Message user = message(Role::kUser, "");
-  append_image_part(user, "https://a", Image::Detail::kLow, true);
+  append_image_part(user, {.source = "https://a", .detail = Image::Detail::kLow}, true);
   append_text_part(user, "<｜image｜>", false);
-  append_image_part(user, "https://b", Image::Detail::kHigh, false);
+  append_image_part(user, {.source = "https://b"}, false);
   const Conversation conversation = conversation_of({user}, false);
   const RenderedPrompt prompt = render(conversation);
   EXPECT_TRUE(

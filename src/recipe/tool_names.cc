@@ -1,6 +1,4 @@
 // Namespaces and custom tools (recipe.md 4.4, 4.5).
-#include <algorithm>
-
 #include "recipe/recipe.h"
 
 namespace deepinfer {
@@ -88,25 +86,25 @@ ToolNames::ToolNames(const Conversation& conversation, PromptVersion version)
   }
   for (const Message& message : conversation.messages) {
     for (const ToolDefinition& tool : message.tools) {
-      const Target target = {tool.namespace_name, tool.name, tool.kind};
-      const bool known = std::any_of(targets_.begin(), targets_.end(),
-                                     [&](const auto& entry) { return entry.second == target; });
+      const bool known = printed_.count({tool.namespace_name, tool.name}) > 0;
       if (!tool.namespace_name.empty() && !known) declare(tool);
     }
   }
 }
 
 std::string ToolNames::declare(const ToolDefinition& tool) {
-  std::string printed = unused_name(tool.namespace_name, tool.name);
+  const std::string plain = plain_name(tool.namespace_name, tool.name);
+  int& suffix = num_suffixes_[plain];
+  std::string printed = plain;
+  if (suffix > 0) printed = fmt::format("{}_{}", plain, suffix);
+  while (targets_.count(printed) > 0) printed = fmt::format("{}_{}", plain, ++suffix);
   targets_[printed] = {tool.namespace_name, tool.name, tool.kind};
+  printed_.try_emplace({tool.namespace_name, tool.name}, printed);
   return printed;
 }
 
-std::string ToolNames::unused_name(std::string_view namespace_name, std::string_view name) const {
-  const std::string plain = std::string(namespace_name).append(separator_).append(name);
-  std::string candidate = plain;
-  for (int i = 1; targets_.count(candidate) > 0; ++i) candidate = fmt::format("{}_{}", plain, i);
-  return candidate;
+std::string ToolNames::plain_name(std::string_view namespace_name, std::string_view name) const {
+  return std::string(namespace_name).append(separator_).append(name);
 }
 
 ToolNames::Target ToolNames::target(std::string_view printed) const {
@@ -118,13 +116,12 @@ ToolNames::Target ToolNames::target(std::string_view printed) const {
 
 std::string ToolNames::printed(std::string_view namespace_name, std::string_view name) const {
   if (namespace_name.empty()) return std::string(name);
-  std::string best;
-  for (const auto& [printed, target] : targets_) {
-    if (target.namespace_name != namespace_name || target.name != name) continue;
-    // Of several the one declared first has the shortest name.
-    if (best.empty() || printed.size() < best.size()) best = printed;
-  }
-  return best.empty() ? unused_name(namespace_name, name) : best;
+  const auto found = printed_.find({std::string(namespace_name), std::string(name)});
+  if (found != printed_.end()) return found->second;
+  const std::string plain = plain_name(namespace_name, name);
+  std::string candidate = plain;
+  for (int i = 1; targets_.count(candidate) > 0; ++i) candidate = fmt::format("{}_{}", plain, i);
+  return candidate;
 }
 
 }  // namespace deepinfer

@@ -1,5 +1,7 @@
 #include "recipe_check/replay.h"
 
+#include <cctype>
+
 #include "api/chat_request.h"
 #include "api/chat_response.h"
 #include "api/messages_request.h"
@@ -35,6 +37,24 @@ void Comparison::differs(std::string_view what, std::string_view found, std::str
 void Comparison::skip(std::string_view reason) {
   result_.kind = RecordResult::Kind::kSkipped;
   result_.reason = reason;
+}
+
+bool says_the_same(std::string_view ours, std::string_view theirs) {
+  if (ours.ends_with(theirs)) return true;
+  const size_t colon = theirs.find(": ");
+  if (colon == std::string_view::npos || !ours.ends_with(theirs.substr(colon))) return false;
+  std::string place;  // ".messages.0.content[1]" as "messages[0].content[1]"
+  for (size_t i = theirs.starts_with('.') ? 1 : 0; i < colon; ++i) {
+    const bool index = theirs[i] == '.' && std::isdigit(static_cast<unsigned char>(theirs[i + 1]));
+    if (!index) {
+      place += theirs[i];
+      continue;
+    }
+    place += '[';
+    for (; std::isdigit(static_cast<unsigned char>(theirs[i + 1])); ++i) place += theirs[i + 1];
+    place += ']';
+  }
+  return ours.starts_with(place);
 }
 
 std::string text_of(const JsonRef& field) {

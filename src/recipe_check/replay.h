@@ -28,6 +28,10 @@ class Comparison {
   RecordResult& result_;
 };
 
+// Whether a message says what the recorded one says. A path may stand before it, and the place may be named
+// in our way and more exactly: "messages[0].content[1]: ..." for ".messages[0]: ..." or "messages.0: ...".
+bool says_the_same(std::string_view ours, std::string_view theirs);
+
 // A request as its protocol reads it, and the writer of its answer.
 struct ReplayedRequest {
   GenerationRequest request;

@@ -14,6 +14,7 @@ PACKAGES = served.ROOT / ".tools/clients/node_modules"
 CLAUDE = PACKAGES / "@anthropic-ai/claude-code-linux-x64/claude"
 CODEX = PACKAGES / "@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex"
 OPENCODE = PACKAGES / "opencode-linux-x64-baseline/bin/opencode"
+MODEL = "deepseek-flash"  # as in docs/api.md: every server knows it
 TIMEOUT_S = 240
 SECRET = "pineapple-42"
 FINAL = f"</think>The file says {SECRET}."
@@ -74,7 +75,7 @@ def ask_claude(agent, prompt):
     environment = {
         "ANTHROPIC_BASE_URL": agent.server.url,
         "ANTHROPIC_AUTH_TOKEN": "none",
-        "ANTHROPIC_MODEL": served.MODEL,
+        "ANTHROPIC_MODEL": MODEL,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     answer = json.loads(agent.run(CLAUDE, "-p", prompt, "--output-format", "json", **environment))
@@ -99,7 +100,7 @@ def ask_codex(agent, prompt):
     settings = agent.home / ".codex"
     settings.mkdir()
     (settings / "config.toml").write_text(f"""
-model = "{served.MODEL}"
+model = "{MODEL}"
 model_provider = "deepinfer"
 [model_providers.deepinfer]
 name = "deepinfer"
@@ -128,10 +129,10 @@ def test_codex_reads_a_file_with_the_shell(agent):
 
 def ask_opencode(agent, prompt):
     options = {"baseURL": agent.server.url + "/v1", "apiKey": "none"}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {served.MODEL: {"tool_call": True}}}
+    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {MODEL: {"tool_call": True}}}
     settings = {"provider": {"deepinfer": provider}, "autoupdate": False, "share": "disabled"}
     pathlib.Path(agent.work, "opencode.json").write_text(json.dumps(settings))
-    command = [OPENCODE, "run", prompt, "--model", f"deepinfer/{served.MODEL}", "--format", "json"]
+    command = [OPENCODE, "run", prompt, "--model", f"deepinfer/{MODEL}", "--format", "json"]
     return json_lines(agent.run(*command, OPENCODE_DISABLE_MODELS_FETCH="1"))
 
 

@@ -95,3 +95,10 @@ def test_errors_have_the_types_of_the_sdk(mini):
     with pytest.raises(anthropic.BadRequestError) as wrong:
         client.messages.create(**ask("hi", extra_body={"temperature": "hot"}))
     assert "temperature" in wrong.value.message
+
+
+def test_models_are_listed(mini):
+    client = client_of(mini)
+    [listed] = client.models.list().data
+    assert (listed.id, listed.type, listed.display_name) == (served.MODEL, "model", served.MODEL)
+    assert client.models.retrieve(served.MODEL).created_at == listed.created_at

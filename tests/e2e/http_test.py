@@ -47,9 +47,9 @@ def test_tls_with_a_given_certificate(tmp_path):
             connection.request("POST", "/v1/chat/completions", json.dumps({**CHAT, "stream": True}))
             chunks = list(served.read_chunks_of(connection.getresponse()))
             assert served.joined(chunks, "content") == "hello"
-        with socket.create_connection(("127.0.0.1", connection.port)) as plain:  # no TLS: dropped, nobody is hurt
+        with socket.create_connection(("127.0.0.1", connection.port)) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-            plain.recv(1000)
+            assert plain.recv(1000).startswith(b"HTTP/1.1 400 ")
         assert content(post(server.address + "/v1/chat/completions", CHAT, context=trusted)) == "hello"
 
 

@@ -82,6 +82,16 @@ def test_the_same_seed_gives_the_same_text(server):
     assert len(answers) == 1
 
 
+def test_b40_the_second_turn_of_messages_hits_the_prefix_cache(server):
+    question = {"role": "user", "content": "Remember these words. " + " ".join(f"word{i}" for i in range(120))}
+    ask = {"model": served.MODEL, "max_tokens": 8, "temperature": 0, "thinking": {"type": "disabled"}}
+    _, first = server.request("POST", "/v1/messages", {**ask, "messages": [question]})
+    answer = {"role": "assistant", "content": first["content"]}
+    more = {"role": "user", "content": "And now?"}
+    _, second = server.request("POST", "/v1/messages", {**ask, "messages": [question, answer, more]})
+    assert second["usage"]["cache_read_input_tokens"] >= 256, second["usage"]
+
+
 def test_max_tokens_ends_an_answer_with_length(server):
     answer = server.chat(max_tokens=1)
     assert answer["usage"]["completion_tokens"] <= 1

@@ -1,4 +1,4 @@
-#include "gateway/token_attribution.h"
+#include "api/token_attribution.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Which tokens became which text, for log probabilities. Private to the room.
+// Which tokens became which text, for log probabilities.
 #pragma once
 
 #include <deque>
