@@ -26,6 +26,9 @@ namespace deepinfer {
 class ForwardObserver;
 class Model;
 class Trace;
+namespace store {
+class Store;
+}
 
 enum class FinishReason { kStop, kLength, kCancelled, kError };
 
@@ -48,6 +51,7 @@ struct EngineRequest {
   // The same for every prompt token but the first, delivered as kPrompt. Runs all layers over the whole prompt.
   std::optional<int32_t> prompt_logprobs = {};
   std::string cache_salt = {};  // requests share cached prompts only when their salts are equal
+  std::string tenant = {};      // nor across tenants; a domain of the KV store, with its own key, quota and time to live
   bool use_cache = true;        // false: neither reads nor leaves anything
   bool exact = false;           // exact mode (decisions 1) for this request; see EngineOptions::exact
   int32_t priority = 1;         // 0 (first) to 3
@@ -90,6 +94,8 @@ struct EngineOptions {
   bool prefix_cache = true;
   Clock::duration state_ttl = std::chrono::seconds(180);  // of window states, after their last use; 0: none are kept
   int64_t swap_blocks = -1;            // host memory for pre-empted sequences; -1: a quarter of the model's blocks
+  store::Store* store = nullptr;       // borrowed; keeps full blocks on disk and brings them back; null: none
+  Clock::duration store_load_limit = std::chrono::seconds(5);  // a request waits no longer for it
   int scheduling_depth = 0;            // steps planned ahead: 0 or 1; docs/scheduling.md has the figures
   const Clock* clock = nullptr;        // borrowed; null: the system's
   Trace* trace = nullptr;              // borrowed; base/trace.h
@@ -112,6 +118,10 @@ struct EngineStats {
   int64_t prompt_tokens = 0, completion_tokens = 0, hit_tokens = 0;
   int64_t hits = 0, misses_absent = 0, misses_evicted = 0, misses_window_lost = 0, misses_too_short = 0,
           misses_lineage = 0, misses_not_kept = 0;
+  int64_t misses_corrupt = 0, misses_expired = 0, misses_deadline = 0, misses_not_worth_it = 0, misses_unreadable = 0;
+  // Blocks and the KV store: loaded, handed over and taken, not taken; tokens of hits that came from it; now held for it.
+  int64_t store_loads = 0, store_loaded = 0, store_load_ns = 0, store_written = 0, store_dropped = 0,
+          store_hit_tokens = 0, store_held = 0;
   int64_t preempted_swap = 0, preempted_recompute = 0;
   int64_t plan_ns = 0, execute_ns = 0, sample_ns = 0, commit_ns = 0;
 };

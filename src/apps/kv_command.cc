@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -94,7 +95,10 @@ int run_kv(const KvOptions& options, KvTask task) {
   store::InspectOptions inspect;
   inspect.read_records = task != KvTask::kStat;
   if (task == KvTask::kDump) inspect.on_record = print_record;
-  const auto report = store::inspect_drive(**backend, options.directory, inspect);
+  // The directory of `serve --kv-dir` keeps the drive in blocks/, beside its key.
+  const std::filesystem::path inner = std::filesystem::path(options.directory) / "blocks";
+  const std::string directory = std::filesystem::is_directory(inner) ? inner.string() : options.directory;
+  const auto report = store::inspect_drive(**backend, directory, inspect);
   if (!report.ok()) return fail(report.error());
   if (options.json) {
     fmt::print("{}\n", to_json(to_json_value(*report)));
@@ -121,7 +125,7 @@ Command add_kv_command(CLI::App& program) {
   parser->require_subcommand(1);
   const auto add = [&](const char* name, const char* what, bool json) {
     CLI::App* task = parser->add_subcommand(name, what);
-    task->add_option("DIR", options->directory, "directory of one drive")->required();
+    task->add_option("DIR", options->directory, "directory of serve --kv-dir, or of one drive")->required();
     if (json) task->add_flag("--json", options->json, "print one JSON object");
     return task;
   };

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "apps/engine_flags.h"
+#include "apps/kv_store.h"
 #include "apps/load_model.h"
 #include "apps/scripted_engine.h"
 #include "apps/stop_signals.h"
@@ -29,6 +30,7 @@ struct ServeOptions {
   int64_t max_context_tokens = 8192;
   std::string engine = "model";
   EngineFlags engine_flags;
+  KvStoreFlags kv_store;
   GatewayOptions gateway;
 };
 
@@ -40,6 +42,7 @@ Examples:
   deepinfer serve --model /data/DeepSeek-V4.1-Flash --host 0.0.0.0 --port 80 --threads 32
   deepinfer serve --model DIR --tls-certificate cert.pem --tls-key key.pem --api-key SECRET
   deepinfer serve --model DIR --response-store responses.sqlite
+  deepinfer serve --model DIR --kv-dir /var/lib/deepinfer/kv --kv-size 200G
   curl -N http://127.0.0.1:8000/v1/chat/completions -d '{"model": "deepinfer-mini", "stream": true,
     "messages": [{"role": "user", "content": "What is 34 + 57?"}]}')";
 
@@ -65,6 +68,7 @@ std::string shown_address(const std::string& host, uint16_t port) {
 // What answers, with all it stands on.
 struct ServedEngine {
   Counters counters;
+  OpenedKvStore kv_store;
   OpenedEngine opened;
   std::unique_ptr<TokenSource> tokens;
 };
@@ -85,7 +89,10 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   apply(options.engine_flags, model_options);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                    load_model(options.model_directory, tokenizer, model_options));
-  ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), options.engine_flags, served.counters));
+  ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model));
+  EngineFlags flags = options.engine_flags;
+  flags.engine.store = served.kv_store.store.get();
+  ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), flags, served.counters));
   served.tokens = make_token_source(*served.opened.engine);
   return {};
 }
@@ -190,6 +197,7 @@ Command add_serve_command(CLI::App& program) {
       ->capture_default_str();
   add_threads_option(*parser, options->threads);
   add_engine_flags(*parser, options->engine_flags);
+  add_kv_store_flags(*parser, options->kv_store);
   parser
       ->add_option("--max-context-tokens", options->max_context_tokens,
                    "longest prompt and answer together; sizes the KV cache")

@@ -13,6 +13,11 @@ const char* miss_reason_name(MissReason reason) {
     case MissReason::kTooShort: return "too_short";
     case MissReason::kLineage: return "lineage";
     case MissReason::kNotKept: return "not_kept";
+    case MissReason::kCorrupt: return "corrupt";
+    case MissReason::kExpired: return "expired";
+    case MissReason::kDeadline: return "deadline";
+    case MissReason::kNotWorthIt: return "not_worth_it";
+    case MissReason::kUnreadable: return "unreadable";
   }
   return "unknown";
 }

@@ -29,9 +29,13 @@ struct KeptState {
   int64_t decoder_first = 0;               // decoder windows begin here; 0: they are whole
 };
 
-// Why a request got less than all full blocks of its prompt.
-enum class MissReason { kNone, kAbsent, kEvicted, kWindowLost, kTooShort, kLineage, kNotKept };
-inline constexpr int kNumMissReasons = 7;
+// Why a request got less than all full blocks of its prompt. The last five are those of a store behind the cache: a damaged
+// block, one whose time had run out, a load that took too long or would not have paid, a drive that gave no answer.
+enum class MissReason {
+  kNone, kAbsent, kEvicted, kWindowLost, kTooShort, kLineage, kNotKept,
+  kCorrupt, kExpired, kDeadline, kNotWorthIt, kUnreadable
+};
+inline constexpr int kNumMissReasons = 12;
 const char* miss_reason_name(MissReason reason);
 
 struct HitQuery {

@@ -10,6 +10,7 @@
 #include "engine/loop.h"
 #include "engine/stats.h"
 #include "model/model.h"
+#include "engine/store_queue.h"
 #include "store/keys.h"
 
 namespace deepinfer {
@@ -51,10 +52,11 @@ struct Engine::Impl {
   Counter& count_requests;
   Executor executor;
   const LoopShape shape;
-  Inbox<Message> inbox;
+  Inbox<LoopMessage> inbox;
   std::atomic<int64_t> queued{0};   // answers not admitted yet; a count of its own, orders nothing
   std::atomic<RequestId> next_id{1};
   StatsBoard board;
+  std::unique_ptr<StoreQueue> store;
   EngineLoop loop;
   std::jthread thread;              // last member: joined before the rest goes
 
@@ -65,9 +67,12 @@ struct Engine::Impl {
         count_requests(counters.get("requests")),
         executor(*model, options, swap_blocks_of(options, *model), max_running_of(options, *model)),
         shape(shape_of(options, *model, executor)),
-        loop(shape, options, executor, inbox, queued, board, counters),
+        store(make_store_queue()),
+        loop(shape, options, executor, inbox, queued, board, counters, store.get()),
         thread([this] { loop.run(); }) {}
 
+  std::unique_ptr<StoreQueue> make_store_queue();
+  void name_prefix(Submission& submission);
   Status check(const EngineRequest& request) const;
   Status check_memory(const EngineRequest& request) const;
 };
@@ -76,8 +81,9 @@ Engine::Engine(std::unique_ptr<Model> model, EngineOptions options, Counters& co
     : impl_(std::make_unique<Impl>(std::move(model), std::move(options), counters)) {}
 
 Engine::~Engine() {
-  impl_->inbox.push({.kind = Message::Kind::kStop, .submission = {}});
+  impl_->inbox.push({.kind = LoopMessage::Kind::kStop, .submission = {}});
   impl_->thread.join();
+  impl_->store.reset();  // its threads read the model's blocks
 }
 
 int64_t Engine::max_context_tokens() const { return impl_->shape.max_context; }
@@ -121,6 +127,41 @@ Status Engine::Impl::check_memory(const EngineRequest& request) const {
   return {};
 }
 
+std::unique_ptr<StoreQueue> Engine::Impl::make_store_queue() {
+  if (options.store == nullptr || !options.prefix_cache) return nullptr;
+  CHECK(options.store->geometry().payload_bytes == model->memory_plan().kv_block_bytes);
+  auto queue = std::make_unique<StoreQueue>(
+      *options.store, clock, [this](BlockId block) { return model->block_bytes(block); },
+      [this](StoreTaskPtr task) {
+        inbox.push({.kind = LoopMessage::Kind::kStore, .submission = {}, .task = std::move(task)});
+      });
+  return queue;
+}
+
+// Keys of the prompt's full blocks: a chain under the tenant's key, from a root that says the salt. A tenant whose domain
+// is not to be had uses memory alone, under its name.
+void Engine::Impl::name_prefix(Submission& submission) {
+  const EngineRequest& request = submission.request;
+  store::Key chain_key = {};
+  std::string root = request.cache_salt;
+  std::optional<StoreQueue::Tenant> tenant;
+  if (store != nullptr) tenant = store->tenant(request.tenant);
+  if (tenant) {
+    submission.domain = tenant->domain;
+    chain_key = tenant->chain_key;
+  } else {
+    root = fmt::format("{}:{}{}", request.tenant.size(), request.tenant, request.cache_salt);
+  }
+  store::ChainHasher& hasher =
+      submission.hasher.emplace(chain_key, store != nullptr ? options.store->fingerprint() : store::Digest{});
+  submission.root = hasher.root(store::as_bytes(root));
+  const std::span<const int32_t> tokens(request.prompt_ids);
+  for (size_t at = 0; at + kBlockTokens <= tokens.size(); at += kBlockTokens) {
+    submission.keys.push_back(hasher.next(at == 0 ? submission.root : submission.keys.back(),
+                                          std::as_bytes(tokens.subspan(at, kBlockTokens))));
+  }
+}
+
 Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) {
   Impl& impl = *impl_;
   RETURN_IF_ERROR(impl.check(request));
@@ -135,27 +176,19 @@ Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) 
   // More answers than run at once compute the prompt one by one; none may see what another left.
   submission->use_cache = request.use_cache && impl.options.prefix_cache && answers <= impl.shape.max_running;
   submission->arrival = impl.clock.now();
-  if (submission->use_cache) {
-    store::ChainHasher hasher(store::Key{}, store::Digest{});
-    submission->root = hasher.root(store::as_bytes(request.cache_salt));
-    const std::span<const int32_t> tokens(request.prompt_ids);
-    for (size_t at = 0; at + kBlockTokens <= tokens.size(); at += kBlockTokens) {
-      submission->keys.push_back(hasher.next(at == 0 ? submission->root : submission->keys.back(),
-                                             std::as_bytes(tokens.subspan(at, kBlockTokens))));
-    }
-  }
   submission->request = std::move(request);
+  if (submission->use_cache) impl.name_prefix(*submission);
   submission->sink = std::move(sink);
   const RequestId first_id = impl.next_id.fetch_add(static_cast<uint64_t>(answers));
   submission->first_id = first_id;
   impl.count_requests.add();
-  impl.inbox.push({.kind = Message::Kind::kSubmit, .submission = std::move(submission)});
+  impl.inbox.push({.kind = LoopMessage::Kind::kSubmit, .submission = std::move(submission)});
   return first_id;
 }
 
-void Engine::cancel(RequestId id) { impl_->inbox.push({.kind = Message::Kind::kCancel, .id = id, .submission = {}}); }
-void Engine::pause(RequestId id) { impl_->inbox.push({.kind = Message::Kind::kPause, .id = id, .submission = {}}); }
-void Engine::resume(RequestId id) { impl_->inbox.push({.kind = Message::Kind::kResume, .id = id, .submission = {}}); }
+void Engine::cancel(RequestId id) { impl_->inbox.push({.kind = LoopMessage::Kind::kCancel, .id = id, .submission = {}}); }
+void Engine::pause(RequestId id) { impl_->inbox.push({.kind = LoopMessage::Kind::kPause, .id = id, .submission = {}}); }
+void Engine::resume(RequestId id) { impl_->inbox.push({.kind = LoopMessage::Kind::kResume, .id = id, .submission = {}}); }
 
 EngineStats Engine::stats() const {
   EngineStats stats = impl_->board.load();

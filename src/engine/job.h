@@ -9,6 +9,7 @@
 #include "engine/batch.h"
 #include "engine/engine.h"
 #include "schedule/schedule.h"
+#include "store/keys.h"
 
 namespace deepinfer {
 
@@ -20,6 +21,8 @@ struct Submission {
   Engine::RequestId first_id = 0;
   PrefixKey root = {};           // of the salt
   std::vector<PrefixKey> keys;   // of the prompt's full blocks
+  std::optional<uint32_t> domain;  // of the store; none: nothing of it is kept there
+  mutable std::optional<store::ChainHasher> hasher;  // engine thread only, once submitted
   bool exact = false;
   bool use_cache = true;
 };
@@ -54,6 +57,7 @@ struct Job {
   int64_t sent_blocks = 0;      // of them, in the executor's block table
   std::optional<StateId> state;
   int64_t published = 0;        // leading blocks that have their name (or were shared)
+  int64_t handed_over = 0;      // of them, to the store (or were shared)
   bool paused = false;
   int64_t bypassed = 0;
   bool failed = false;          // nothing of it is kept
@@ -69,6 +73,10 @@ struct Job {
   // While it waits.
   std::optional<Hit> hit;
   uint64_t hit_version = 0;
+  enum class AtStore { kNotAsked, kFinding, kLoading, kDone } at_store = AtStore::kNotAsked;
+  Clock::time_point store_until;  // it waits no longer
+  std::optional<MissReason> store_reason;  // why the store gave no more
+  int64_t loaded_first = 0, loaded_end = 0;  // blocks that came from the store
   std::optional<SwapPlace> swapped;  // holds everything up to `done`
   int64_t swap_promise = 0;     // swap blocks set aside (and a state): it can be swapped at any time
 

@@ -11,7 +11,8 @@ constexpr std::chrono::seconds kExpiryInterval{1};
 }  // namespace
 
 EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor,
-                       Inbox<Message>& inbox, std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters)
+                       Inbox<LoopMessage>& inbox, std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters,
+                       StoreQueue* store)
     : shape_(shape),
       options_(options),
       clock_(options.clock != nullptr ? *options.clock : system_clock()),
@@ -27,7 +28,7 @@ EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Exe
       count_cancelled_(counters.get("cancelled")),
       count_errors_(counters.get("errors")),
       runner_(make_step_runner(executor, options.scheduling_depth)),
-      hasher_(store::Key{}, store::Digest{}),
+      store_(store),
       cache_({.num_blocks = shape.num_blocks, .num_states = shape.num_states, .state_ttl = options.state_ttl}),
       swap_blocks_(shape.swap_blocks),
       lane_(options.trace != nullptr ? options.trace->add_lane("engine") : 0) {
@@ -50,6 +51,7 @@ void EngineLoop::run() {
     Step* finished = in_flight;
     in_flight = nullptr;
     if (finished != nullptr) runner_->finish();
+    start_loads();
     const auto wait_end = clock_.now();
     if (planned) {
       runner_->start(step.batch);
@@ -84,12 +86,17 @@ void EngineLoop::run() {
 void EngineLoop::idle() {
   const bool stalled =
       std::any_of(running_.begin(), running_.end(), [](const Job* job) { return !job->paused; }) ||
-      std::any_of(waiting_.begin(), waiting_.end(), [](const Job* job) { return !job->paused; });
-  if (stalled) return break_stall();
-  if (deadlines_.empty()) {
+      std::any_of(waiting_.begin(), waiting_.end(), [this](const Job* job) { return !job->paused && !is_at_store(*job); });
+  // What the store holds comes back, and with it a message.
+  if (stalled && store_held_ == 0 && num_asked_ == 0) return break_stall();
+  auto until = deadlines_.empty() ? Clock::time_point::max() : deadlines_.begin()->first;
+  for (const Job* job : waiting_) {
+    if (is_at_store(*job)) until = std::min(until, job->store_until);
+  }
+  if (until == Clock::time_point::max()) {
     inbox_.wait();
   } else {
-    inbox_.wait_until(deadlines_.begin()->first);
+    inbox_.wait_until(until);
   }
 }
 
@@ -110,21 +117,24 @@ void EngineLoop::break_stall() {
 // ---- messages --------------------------------------------------------------------------------------------------------
 
 void EngineLoop::take_messages() {
-  inbox_.drain([this](Message message) {
+  inbox_.drain([this](LoopMessage message) {
     switch (message.kind) {
-      case Message::Kind::kSubmit:
+      case LoopMessage::Kind::kSubmit:
         accept(message.submission);
         return;
-      case Message::Kind::kCancel:
+      case LoopMessage::Kind::kCancel:
         cancel(message.id);
         return;
-      case Message::Kind::kPause:
-      case Message::Kind::kResume:
+      case LoopMessage::Kind::kPause:
+      case LoopMessage::Kind::kResume:
         if (const auto job = jobs_.find(message.id); job != jobs_.end()) {
-          job->second->paused = message.kind == Message::Kind::kPause;
+          job->second->paused = message.kind == LoopMessage::Kind::kPause;
         }
         return;
-      case Message::Kind::kStop:
+      case LoopMessage::Kind::kStore:
+        take_answer(std::move(message.task));
+        return;
+      case LoopMessage::Kind::kStop:
         stopping_ = true;
         std::vector<Job*> all;
         for (const auto& [id, job] : jobs_) all.push_back(job.get());
@@ -203,6 +213,7 @@ void EngineLoop::cancel(Engine::RequestId id) {
   for (const int32_t index : job.forks) fork_of_[job.submission->first_id + static_cast<uint64_t>(index)] = heir;
   auto node = jobs_.extract(found);
   node.key() = heir;
+  if (is_at_store(job)) job.at_store = Job::AtStore::kNotAsked;  // the answer has its former name
   jobs_.insert(std::move(node));
   if (job.request().deadline) deadlines_.emplace(*job.request().deadline, heir);
 }
@@ -310,7 +321,7 @@ void EngineLoop::commit_token(Job& job, const SampleResult& result) {
 void EngineLoop::extend_keys(Job& job) {
   for (int64_t n = std::ssize(job.keys); (n + 1) * kBlockTokens <= std::ssize(job.tokens); ++n) {
     const auto tokens = std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(n * kBlockTokens), kBlockTokens);
-    job.keys.push_back(hasher_.next(n == 0 ? job.submission->root : job.keys.back(), std::as_bytes(tokens)));
+    job.keys.push_back(job.submission->hasher->next(n == 0 ? job.submission->root : job.keys.back(), std::as_bytes(tokens)));
   }
 }
 
@@ -325,6 +336,7 @@ void EngineLoop::publish(Job& job) {
         job.blocks[n], job.keys[n],
         std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(n * kBlockTokens), kBlockTokens), job.lineage);
   }
+  hand_over(job, job.committed != job.prompt);  // a unit ends with the input, with the answer, and every so many blocks
 }
 
 // ---- the end of an answer --------------------------------------------------------------------------------------------
@@ -392,6 +404,7 @@ void EngineLoop::settle(Job& job) {
 
 // The one place where blocks and a state go back, whatever the reason.
 void EngineLoop::give_back(Job& job, bool keep_prefix) {
+  hand_over(job, false);
   if (job.state) {
     // The token drawn last was not computed, or only as the row that ran for nothing.
     const int64_t position = std::ssize(job.tokens) - 1;
@@ -412,7 +425,7 @@ void EngineLoop::give_back(Job& job, bool keep_prefix) {
   }
   cache_.blocks().release_all(job.blocks);
   job.blocks.clear();
-  job.sent_blocks = job.published = 0;
+  job.sent_blocks = job.published = job.handed_over = 0;
   ++job.epoch;
 }
 
@@ -439,6 +452,7 @@ void EngineLoop::update_stats() {
   stats.states_total = shape_.num_states;
   stats.states_free = cache_.num_free_states();
   stats.states_kept = cache_.num_kept_states();
+  stats.store_held = store_held_;
   stats.swap_blocks_total = swap_blocks_.num_blocks();
   stats.swap_blocks_used = swap_blocks_.num_blocks() - swap_blocks_.num_free();
   board_.store(stats);

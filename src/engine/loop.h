@@ -16,15 +16,17 @@
 #include "engine/job.h"
 #include "engine/stats.h"
 #include "engine/step_runner.h"
+#include "engine/store_queue.h"
 #include "schedule/step_cost.h"
-#include "store/keys.h"
+#include "store/load_cost.h"
 
 namespace deepinfer {
 
-struct Message {
-  enum class Kind { kSubmit, kCancel, kPause, kResume, kStop } kind = Kind::kStop;
+struct LoopMessage {
+  enum class Kind { kSubmit, kCancel, kPause, kResume, kStore, kStop } kind = Kind::kStop;
   Engine::RequestId id = 0;
   std::shared_ptr<const Submission> submission;
+  StoreTaskPtr task = {};  // an answer of the store
 };
 
 // What the loop needs to know of the model and its options; numbers only, so that it never touches the model itself.
@@ -37,9 +39,9 @@ struct LoopShape {
 
 class EngineLoop {
  public:
-  // Borrows everything; `queued` counts answers that wait for their first admission.
-  EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor, Inbox<Message>& inbox,
-             std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters);
+  // Borrows everything; `queued` counts answers that wait for their first admission. `store` may be null.
+  EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor, Inbox<LoopMessage>& inbox,
+             std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters, StoreQueue* store);
 
   // Until a stop message came and every request has ended.
   void run();
@@ -105,16 +107,37 @@ class EngineLoop {
   KeptState describe_state(const Job& job, int64_t position) const;
   int64_t reserve_of(const Job& job) const;
 
+  // storing.cc
+  bool waits_for_store(Job& job);
+  bool is_at_store(const Job& job) const {
+    return job.at_store == Job::AtStore::kFinding || job.at_store == Job::AtStore::kLoading;
+  }
+  void ask_store(Job& job);
+  void take_answer(StoreTaskPtr task);
+  void plan_load(StoreTaskPtr task);
+  void finish_load(StoreTask& task);
+  void start_loads();
+  int64_t blocks_in_memory(const Job& job, int64_t most) const;
+  int64_t first_row_after(const Job& job, int64_t hit_tokens) const;
+  int64_t blocks_to_spare() const;
+  void hand_over(Job& job, bool whole_pieces_only);
+  void touch_stored(const Job& job, int64_t blocks);
+
   const LoopShape shape_;
   const EngineOptions& options_;
   const Clock& clock_;
   ScheduleLimits limits_;
-  Inbox<Message>& inbox_;
+  Inbox<LoopMessage>& inbox_;
   std::atomic<int64_t>& queued_;
   StatsBoard& board_;
   Counter &count_prompt_, &count_completion_, &count_cancelled_, &count_errors_;
   std::unique_ptr<StepRunner> runner_;
-  store::ChainHasher hasher_;
+  StoreQueue* const store_;
+  store::LoadCost load_cost_;
+  int64_t num_asked_ = 0;     // finds and loads on their way
+  int64_t store_held_ = 0;    // blocks that writes and loads refer to
+  std::vector<StoreTaskPtr> planned_loads_;  // to start when no step runs that may still read their blocks
+  std::unordered_map<PrefixKey, StoreTask*, PrefixKeyHash> loading_;  // by their first key; planned or on their way
 
   PrefixCache cache_;
   BlockPool swap_blocks_;

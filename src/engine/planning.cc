@@ -88,7 +88,7 @@ void EngineLoop::view_waiting() {
   candidates_.clear();
   for (Job* job : waiting_) {
     if (waiting_views_.size() == kWaitingLookedAt) break;
-    if (job->paused) continue;
+    if (job->paused || waits_for_store(*job)) continue;
     const int64_t known = job->known();
     WaitingView view = {.place = job->place,
                         .priority = job->request().priority,
@@ -196,7 +196,12 @@ void EngineLoop::count_hit(const Job& job, const Hit& hit) {
   stats_.prompt_tokens += job.prompt;
   stats_.hit_tokens += hit.tokens;
   stats_.hits += hit.tokens > 0 ? 1 : 0;
-  switch (hit.reason) {
+  MissReason reason = hit.reason;
+  const bool missing = reason == MissReason::kAbsent || reason == MissReason::kEvicted;
+  if (missing && job.store_reason && *job.store_reason != MissReason::kAbsent) reason = *job.store_reason;
+  const int64_t from_store = std::min(job.loaded_end, std::ssize(hit.blocks)) - job.loaded_first;
+  stats_.store_hit_tokens += std::max<int64_t>(0, from_store) * kBlockTokens;
+  switch (reason) {
     case MissReason::kNone: break;
     case MissReason::kAbsent: ++stats_.misses_absent; break;
     case MissReason::kEvicted: ++stats_.misses_evicted; break;
@@ -204,6 +209,11 @@ void EngineLoop::count_hit(const Job& job, const Hit& hit) {
     case MissReason::kTooShort: ++stats_.misses_too_short; break;
     case MissReason::kLineage: ++stats_.misses_lineage; break;
     case MissReason::kNotKept: ++stats_.misses_not_kept; break;
+    case MissReason::kCorrupt: ++stats_.misses_corrupt; break;
+    case MissReason::kExpired: ++stats_.misses_expired; break;
+    case MissReason::kDeadline: ++stats_.misses_deadline; break;
+    case MissReason::kNotWorthIt: ++stats_.misses_not_worth_it; break;
+    case MissReason::kUnreadable: ++stats_.misses_unreadable; break;
   }
 }
 
@@ -234,7 +244,7 @@ void EngineLoop::admit(Job& job, Step& step) {
                       .blocks = job.blocks,
                       .swap_blocks = job.swapped->blocks});
     drop_swap(job);
-    job.published = std::ssize(job.blocks);  // copies keep no name
+    job.published = job.handed_over = std::ssize(job.blocks);  // copies keep no name
     return;
   }
 
@@ -255,7 +265,8 @@ void EngineLoop::admit(Job& job, Step& step) {
                       .before = {begin, job.tokens.begin() + hit.start}});
   }
   job.blocks = hit.blocks;
-  job.published = std::ssize(job.blocks);
+  job.published = job.handed_over = std::ssize(job.blocks);
+  touch_stored(job, job.published);
   if (hit.tail_block) {
     // The copy's source may be given away in this very step; it is written to by later moves and rows only.
     before.push_back({.kind = StateOp::Kind::kCopyBlock, .from = static_cast<int32_t>(*hit.tail_block)});
@@ -376,7 +387,7 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
     fork.hit_tokens = job.hit_tokens;
     fork.lineage = job.lineage;
     fork.recomputable = job.recomputable;
-    fork.published = full;
+    fork.published = fork.handed_over = full;
     fork.blocks.assign(job.blocks.begin(), job.blocks.begin() + full);
     for (const BlockId block : fork.blocks) cache_.blocks().add_ref(block);
     fork_of_.erase(fork.id);

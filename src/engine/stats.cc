@@ -14,8 +14,9 @@ constexpr std::array<const char*, kNumStats> kNames = {
     "states_free", "states_kept", "swap_blocks_total", "swap_blocks_used", "batch_rows", "batch_sequences",
     "submitted", "finished", "cancelled", "errors", "steps", "decode_rows", "prefill_rows", "encoder_only_rows",
     "replayed_rows", "prompt_tokens", "completion_tokens", "hit_tokens", "hits", "misses_absent", "misses_evicted",
-    "misses_window_lost", "misses_too_short", "misses_lineage", "misses_not_kept", "preempted_swap",
-    "preempted_recompute", "plan_ns", "execute_ns", "sample_ns", "commit_ns"};
+    "misses_window_lost", "misses_too_short", "misses_lineage", "misses_not_kept", "misses_corrupt", "misses_expired",
+    "misses_deadline", "misses_not_worth_it", "misses_unreadable", "store_loads", "store_loaded", "store_load_ns",
+    "store_written", "store_dropped", "store_hit_tokens", "store_held", "preempted_swap", "preempted_recompute", "plan_ns", "execute_ns", "sample_ns", "commit_ns"};
 
 }  // namespace
 

@@ -17,6 +17,7 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   out.n = request.n;
   out.top_logprobs = request.top_logprobs;
   out.cache_salt = request.user_id;
+  out.tenant = service.tenant;
   return out;
 }
 

@@ -17,6 +17,16 @@ std::string sha256(const std::string& text) {
   return digest;
 }
 
+// The tenant of an API key: its name is no secret, the key can't be had from it.
+std::string tenant_of(const std::string& api_key) {
+  if (api_key.empty()) return "default";
+  std::string name = "key-";
+  for (const char byte : sha256("tenant " + api_key).substr(0, 8)) {
+    name += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  }
+  return name;
+}
+
 }  // namespace
 
 GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
@@ -26,6 +36,7 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
       service_{.parts = std::move(parts),
                .served_model_name = options_.served_model_name,
                .system_fingerprint = options_.system_fingerprint,
+               .tenant = tenant_of(options_.api_key),
                .stop_ids = std::move(stop_ids),
                .keep_alive_interval = options_.keep_alive_interval,
                .max_unsent_bytes = options_.max_unsent_bytes,

@@ -18,6 +18,8 @@ class StepCost {
   // At least one row, so that a prompt always advances; most_rows while nothing is known.
   int64_t prefill_slice(int64_t decode_rows, double slowdown, int64_t most_rows) const;
 
+  double prefill_row_seconds() const { return prefill_row_; }  // 0 while nothing is known
+
  private:
   static constexpr double kWeight = 0.1;  // of the newest step
   static size_t bucket_of(int64_t rows);

@@ -132,8 +132,12 @@ class Inspector {
     return {};
   }
 
+  // In an open segment a bad slot may be a write that is on its way or was cut off. One that has sound records behind it
+  // and is as bad when it is read again is called damaged.
   Status open_records(IoFile& file, const SegmentHeader& segment, SegmentReport& one) {
     const Geometry& geometry = segment.geometry;
+    std::vector<uint32_t> bad;
+    uint32_t last_sound = 0;
     const uint32_t chunk = std::max<uint32_t>(1, static_cast<uint32_t>(kReadBytes / geometry.slot_bytes));
     for (uint32_t first = 1; first <= geometry.num_slots; first += chunk) {
       const uint32_t count = std::min(chunk, geometry.num_slots + 1 - first);
@@ -146,12 +150,26 @@ class Inspector {
         if (!header.ok() || header->generation != segment.generation) continue;
         any = true;
         const auto record = check(slot, segment, first + i);
-        if (record.ok())
+        if (record.ok()) {
           found(*record, one);
-        else
-          ++one.unfinished;
+          last_sound = first + i;
+        } else {
+          bad.push_back(first + i);
+        }
       }
       if (!any) break;
+    }
+    for (const uint32_t number : bad) {
+      if (number > last_sound) {
+        ++one.unfinished;
+        continue;
+      }
+      const uint64_t offset = geometry.slot_offset(number);
+      ASSIGN_OR_RETURN(const auto slot, read(file, offset, geometry.slot_bytes));
+      if (const auto record = check(slot, segment, number); record.ok())
+        found(*record, one);
+      else
+        damaged(offset, fmt::format("slot {}: {}", number, record.error().message()));
     }
     return {};
   }

@@ -96,7 +96,7 @@ Hit StoreImpl::lookup(uint32_t domain, std::span<const Digest> keys, Lineage acc
     } else if (is_down(*drives_[segment.drive])) {
       hit.reason_ = MissReason::kDriveDown;
     } else {
-      hit.blocks_.push_back({keys[i], entry->at.segment, entry->at.slot});
+      hit.blocks_.push_back({keys[i], entry->at.segment, entry->at.slot, entry->lineage});
       if (entry->at.segment != pinned) {
         pinned = entry->at.segment;
         ++segment.pins;
@@ -346,8 +346,11 @@ MissReason StoreImpl::load_span(const Hit& hit, size_t begin, size_t end, Clock:
         const Hit::Block& block = hit.blocks_[run.first + k];
         const auto slot = queue->memory().subspan((run.at + k) * geometry_.slot_bytes, geometry_.slot_bytes);
         const auto index = static_cast<uint32_t>(hit.first_index_ + run.first + k);
-        const auto payload = open_record(slot, place_of(segments_[block.segment], block.slot), block.key,
-                                         hit.domain_, index, nullptr);
+        RecordHeader header;
+        auto payload = open_record(slot, place_of(segments_[block.segment], block.slot), block.key,
+                                   hit.domain_, index, &header);
+        if (payload.ok() && header.lineage != block.lineage)
+          payload = Error(Code::kDataLoss, "record: another lineage than the index says");
         if (!payload.ok()) {
           if (payload.error().code() == Code::kDataLoss)
             note_corrupt(drive, block.key, {block.segment, block.slot}, hit.domain_, payload.error());

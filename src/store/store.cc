@@ -579,6 +579,9 @@ StoreStats Store::stats() const {
 const Geometry& Store::geometry() const {
   return impl_->geometry();
 }
+const Digest& Store::fingerprint() const {
+  return impl_->fingerprint();
+}
 bool Store::step() {
   return impl_->step();
 }

@@ -13,6 +13,7 @@
 // The store knows neither tokens nor tensors. keys.h makes digests; the format is docs/formats/kv-segment.md.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -104,6 +105,9 @@ class Hit {
 
   size_t num_blocks() const { return blocks_.size(); }
   MissReason reason() const { return reason_; }  // why it ends where it ends; kNone: all keys were found
+  Lineage lineage(size_t i) const { return blocks_[i].lineage; }
+  // Forgets the blocks behind the first `num_blocks`.
+  void shorten(size_t num_blocks) { blocks_.resize(std::min(num_blocks, blocks_.size())); }
 
  private:
   friend class StoreImpl;
@@ -111,6 +115,7 @@ class Hit {
     Digest key;
     uint32_t segment;
     uint32_t slot;
+    Lineage lineage;
   };
   StoreImpl* store_ = nullptr;  // Borrowed; outlives every Hit.
   uint32_t domain_ = 0;
@@ -200,6 +205,7 @@ class Store {
 
   StoreStats stats() const;
   const Geometry& geometry() const;
+  const Digest& fingerprint() const;
 
   // Without threads: writes what is queued, seals, reclaims, scrubs. Not thread-safe. True when something was
   // done.

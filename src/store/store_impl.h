@@ -149,6 +149,7 @@ class StoreImpl {
   Status wait_ready(Clock::time_point deadline);
   StoreStats stats() const;
   const Geometry& geometry() const { return geometry_; }
+  const Digest& fingerprint() const { return options_.fingerprint; }
   bool step();
   void unpin(const std::vector<uint32_t>& segments);
 

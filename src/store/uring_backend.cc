@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "base/checked_math.h"
 #include "store/posix_files.h"
@@ -12,12 +13,17 @@
 namespace deepinfer::store {
 namespace {
 
+// Held while a ring is made or unmade: a new one may be mapped where another was, and a thread sanitizer knows no
+// other order between their threads.
+std::mutex ring_lifetimes;
+
 class UringQueue : public IoQueue {
  public:
   static Result<std::unique_ptr<IoQueue>> make(size_t depth, size_t memory_bytes) {
     auto memory = AlignedBuffer::allocate(round_up(std::max(memory_bytes, size_t{4096}), size_t{2} << 20));
     if (!memory.ok()) return memory.error();
     auto queue = std::make_unique<UringQueue>(depth, std::move(memory).value());
+    const std::lock_guard lock(ring_lifetimes);
     const int error = ::io_uring_queue_init(static_cast<unsigned>(depth), &queue->ring_, 0);
     if (error < 0) return Error(Code::kUnavailable, "io_uring_queue_init: {}", std::strerror(-error));
     queue->open_ = true;
@@ -37,6 +43,7 @@ class UringQueue : public IoQueue {
       new AlignedBuffer(std::move(memory_));  // a device may still write there: abandoned with its ring
       return;
     }
+    const std::lock_guard lock(ring_lifetimes);
     if (open_) ::io_uring_queue_exit(&ring_);
   }
 

@@ -3,7 +3,7 @@
 // reference of each mode is a lone cold run, itself held to an oracle that runs every row through every layer under the
 // same window cut. Prints how many rows were compared.
 #include <cstdio>
-#include "../engine/engine_support.h"
+#include "../engine/engine_store_support.h"
 #include "model/kv_arena.h"
 
 namespace deepinfer {
@@ -23,7 +23,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
   struct Setup {
     int64_t states = 48, blocks = 0, batch_tokens = 256, prefill_rows = 64, swap_blocks = -1;
     int threads = 1;
-    bool cache = false, keep_states = true;
+    bool cache = false, keep_states = true, store = false;
   };
 
   void SetUp() override {
@@ -61,6 +61,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
                                          .max_batch_tokens = setup.batch_tokens});
     ASSERT_NE(model, nullptr);
     record_ = std::make_unique<LogitsRecord>();
+    store::Store* store = setup.store ? disk_.open(*model) : nullptr;  // opened anew each time, as after a restart
     engine_ = std::make_unique<Engine>(std::move(model),
                                        EngineOptions{.prefill_rows = setup.prefill_rows,
                                                      .reserve_tokens = 1,
@@ -69,6 +70,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
                                                      .state_ttl = setup.keep_states ? std::chrono::hours(1)
                                                                                     : std::chrono::hours(0),
                                                      .swap_blocks = setup.swap_blocks,
+                                                     .store = store,
                                                      .scheduling_depth = GetParam().depth,
                                                      .logits_probe = record_->probe()},
                                        counters_);
@@ -142,6 +144,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
   std::string directory_;
   ModelConfig config_;
   std::vector<int32_t> prompt_;
+  StoreOnDisk disk_;
   Counters counters_;
   std::unique_ptr<LogitsRecord> record_;
   std::unique_ptr<Engine> engine_;
@@ -316,6 +319,33 @@ TEST_P(EngineInvarianceTest, ReplayedHitsEqualTheirOracle) {
       expect_same(run(prompt_), first, "the same hit again");
     }
   }
+}
+
+// After a restart windows are gone and blocks come from disk. Exact mode: the bits of a cold run, by a replay of the full
+// reach or as a miss. Bounded mode: its own oracle, the same as that of a hit in memory whose windows are lost.
+TEST_P(EngineInvarianceTest, T01_AfterARestartFromTheStore) {
+  const int64_t n = GetParam().prompt, full = (n - 1) / kBlockTokens * kBlockTokens;
+  open({.cache = true, .store = true});
+  expect_same(run(prompt_), expected_, "cold, with a store");
+  open({.cache = true, .store = true});
+  const Outcome first = run(prompt_);
+  if (GetParam().exact) {
+    expect_same(first, expected_, "after a restart");
+    const int64_t reach = config_.num_hidden_layers * (config_.sliding_window - 1);
+    EXPECT_EQ(first.cached, full > reach ? full : 0);
+  } else {
+    EXPECT_EQ(first.cached, full);
+    const int64_t start = std::max<int64_t>(0, std::min(full, n - 140) - config_.sliding_window);
+    compare_with_oracle(prompt_, first, {.encoder_first = start, .write_first = full}, start);
+  }
+  if (HasFatalFailure()) return;
+  // A longer prompt hits what both left, and does so the same way after a second restart.
+  auto longer = prompt_;
+  for (const int32_t id : stranger(77, 30)) longer.push_back(id);
+  open({.cache = true, .store = true});
+  const Outcome once = run(longer);
+  open({.cache = true, .store = true});
+  expect_same(run(longer), once, "the same hit after another restart");
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest,

@@ -1,0 +1,36 @@
+// The KV store of a served model: its flags, its identity, its key.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "model/model.h"
+#include "store/store.h"
+
+namespace deepinfer {
+
+struct KvStoreFlags {
+  std::vector<std::string> directories;  // one a drive; none: no store
+  uint64_t size_bytes = 20ull << 30;     // of all together
+  std::string key_file;                  // empty: master.key in the first directory
+  bool encrypt = false;
+};
+
+void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags);
+
+// Everything that changes the bytes of a block, as one digest. Reads all shards, unless `remembered` (a file that it
+// writes) says their digests for the same path, size, inode and times.
+Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, int threads, const std::string& remembered);
+
+struct OpenedKvStore {
+  std::unique_ptr<store::IoBackend> backend;
+  std::unique_ptr<store::Store> store;  // null: none was asked for, or it can't be had now (said in the log)
+  std::string state = "off";            // for /status
+};
+// Wrong flags are errors. A directory that another process uses or that can't be read costs the store, not the service.
+Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model);
+
+}  // namespace deepinfer

@@ -1,0 +1,253 @@
+// The KV store behind the prefix cache: full blocks go to it while answers run, and come back as cached blocks before a
+// request is admitted (the rest of EngineLoop is in loop.cc and planning.cc). docs/kv-store.md, "In the engine".
+//
+// A load only fills the cache: what a request then uses is for the hit function alone to say. So a fault of the store can
+// make a hit shorter and nothing else.
+#include <algorithm>
+
+#include "engine/loop.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kUnitBlocks = 16;    // handed over at a time: 2,048 tokens
+constexpr int64_t kMostAsked = 8;      // finds and loads on their way
+constexpr int64_t kHeldShare = 8;      // one part in so many of the blocks may be held for writes
+constexpr int64_t kLeastHeld = 2 * kUnitBlocks;
+
+MissReason reason_of(store::MissReason reason) {
+  switch (reason) {
+    case store::MissReason::kNone: return MissReason::kNone;
+    case store::MissReason::kAbsent:
+    case store::MissReason::kDomainGone: return MissReason::kAbsent;
+    case store::MissReason::kExpired: return MissReason::kExpired;
+    case store::MissReason::kLineage: return MissReason::kLineage;
+    case store::MissReason::kCorrupt: return MissReason::kCorrupt;
+    case store::MissReason::kDeadline: return MissReason::kDeadline;
+    case store::MissReason::kIo:
+    case store::MissReason::kDriveDown:
+    case store::MissReason::kBusy: return MissReason::kUnreadable;
+  }
+  return MissReason::kUnreadable;
+}
+
+}  // namespace
+
+// ---- loads -----------------------------------------------------------------------------------------------------------
+
+// Is this one to be passed over until the store has answered? Asks it when nobody did.
+bool EngineLoop::waits_for_store(Job& job) {
+  if (store_ == nullptr || job.at_store == Job::AtStore::kDone) return false;
+  if (job.at_store == Job::AtStore::kNotAsked) {
+    if (num_asked_ >= kMostAsked) return true;  // somebody before it will be answered soon
+    ask_store(job);
+  }
+  if (is_at_store(job) && clock_.now() >= job.store_until) {  // whatever becomes of the load: it goes on without
+    job.at_store = Job::AtStore::kDone;
+    job.store_reason = MissReason::kDeadline;
+  }
+  return job.at_store != Job::AtStore::kDone;
+}
+
+int64_t EngineLoop::blocks_in_memory(const Job& job, int64_t most) const {
+  int64_t count = 0;
+  for (; count < most; ++count) {
+    const auto tokens = std::span<const int32_t>(job.tokens)
+                            .subspan(static_cast<size_t>(count * kBlockTokens), static_cast<size_t>(kBlockTokens));
+    const auto found = cache_.blocks().find(job.keys[static_cast<size_t>(count)], tokens);
+    if (!found || (job.exact() && found->lineage == Lineage::kDerived)) break;
+  }
+  return count;
+}
+
+void EngineLoop::ask_store(Job& job) {
+  job.at_store = Job::AtStore::kDone;
+  if (!job.submission->domain || job.request().prompt_logprobs || job.started || job.swapped) return;
+  const int64_t full = std::min((job.prompt - 1) / kBlockTokens, std::ssize(job.keys));
+  const int64_t first = blocks_in_memory(job, full);
+  if (first == full) return;
+  auto task = std::make_unique<StoreTask>();
+  task->kind = StoreTask::Kind::kFind;
+  task->request = job.id;
+  task->domain = *job.submission->domain;
+  task->lineage = job.exact() ? store::Lineage::kExact : store::Lineage::kDerived;
+  task->first_block = first;
+  task->keys.assign(job.keys.begin() + first, job.keys.begin() + full);
+  store_->submit(std::move(task));
+  ++num_asked_;
+  job.at_store = Job::AtStore::kFinding;
+  job.store_until = clock_.now() + options_.store_load_limit;
+}
+
+void EngineLoop::take_answer(StoreTaskPtr task) {
+  switch (task->kind) {
+    case StoreTask::Kind::kFind:
+      --num_asked_;
+      return plan_load(std::move(task));
+    case StoreTask::Kind::kLoad:
+      --num_asked_;
+      return finish_load(*task);
+    case StoreTask::Kind::kWrite:
+      cache_.blocks().release_all(task->blocks);
+      store_held_ -= std::ssize(task->blocks);
+      stats_.store_written += static_cast<int64_t>(task->done);
+      stats_.store_dropped += std::ssize(task->blocks) - static_cast<int64_t>(task->done);
+      return;
+    case StoreTask::Kind::kTouch:
+      return;
+  }
+}
+
+// Where a request would begin with so many tokens stored and no kept state.
+int64_t EngineLoop::first_row_after(const Job& job, int64_t hit_tokens) const {
+  const int64_t decoder_first = std::max<int64_t>(0, job.prompt - shape_.decoder_tail);
+  return std::max<int64_t>(
+      0, job.exact() ? hit_tokens - shape_.reach : std::min(hit_tokens, decoder_first) - shape_.window);
+}
+
+// Blocks that nobody has a claim on.
+int64_t EngineLoop::blocks_to_spare() const {
+  int64_t spare = cache_.num_available_blocks();
+  for (const Job* job : running_) spare -= std::max<int64_t>(0, reserve_of(*job) - std::ssize(job->blocks));
+  return spare;
+}
+
+void EngineLoop::plan_load(StoreTaskPtr task) {
+  const auto found = jobs_.find(task->request);
+  if (found == jobs_.end() || found->second->at_store != Job::AtStore::kFinding) return;
+  Job& job = *found->second;
+  job.at_store = Job::AtStore::kDone;
+  job.store_reason = reason_of(task->reason);
+  if (*job.store_reason == MissReason::kNone) job.store_reason.reset();
+  const int64_t end = task->first_block + static_cast<int64_t>(task->done);
+  const int64_t memory = blocks_in_memory(job, end);
+  if (memory < task->first_block || memory == end) return;  // the prefix went meanwhile, or all of it is here
+
+  const PrefixKey& first_key = job.keys[static_cast<size_t>(memory)];
+  if (const auto same = loading_.find(first_key); same != loading_.end()) {
+    same->second->others.push_back(job.id);
+    job.at_store = Job::AtStore::kLoading;
+    return;
+  }
+  look_up(job);
+  std::vector<BlockId> held;
+  for (int64_t i = 0; i < memory; ++i) {
+    const auto tokens = std::span<const int32_t>(job.tokens)
+                            .subspan(static_cast<size_t>(i * kBlockTokens), static_cast<size_t>(kBlockTokens));
+    held.push_back(cache_.blocks().find(job.keys[static_cast<size_t>(i)], tokens)->block);
+  }
+  int64_t spare = blocks_to_spare();
+  for (const BlockId block : held) spare -= cache_.blocks().references(block) == 0 ? 1 : 0;
+  const int64_t count = std::min(end - memory, spare);
+  const int64_t saved = first_row_after(job, (memory + count) * kBlockTokens) - job.hit->start;
+  if (const double row = cost_.prefill_row_seconds(); row > 0) load_cost_.prefill_tokens_per_s = 1 / row;
+  if (count <= 0 || saved <= 0 ||
+      !store::load_pays(load_cost_, static_cast<uint64_t>(count), store_->block_bytes(), static_cast<uint64_t>(saved))) {
+    const bool no_windows = job.exact() && first_row_after(job, end * kBlockTokens) == 0;
+    job.store_reason = no_windows ? MissReason::kWindowLost : MissReason::kNotWorthIt;
+    return;
+  }
+
+  for (const BlockId block : held) cache_.blocks().add_ref(block);
+  task->kind = StoreTask::Kind::kLoad;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto block = cache_.allocate_block();
+    CHECK(block.ok());  // they were counted
+    task->blocks.push_back(*block);
+  }
+  task->hit.shorten(static_cast<size_t>(memory - task->first_block + count));
+  task->skip = static_cast<size_t>(memory - task->first_block);
+  task->first_block = memory;
+  task->keys.assign(job.keys.begin() + memory, job.keys.begin() + memory + count);
+  task->tokens.assign(job.tokens.begin() + memory * kBlockTokens, job.tokens.begin() + (memory + count) * kBlockTokens);
+  task->held = std::move(held);
+  task->done = 0;
+  job.store_until = task->deadline =
+      clock_.now() + store::load_limit(load_cost_, static_cast<uint64_t>(saved), options_.store_load_limit);
+  job.at_store = Job::AtStore::kLoading;
+  store_held_ += std::ssize(task->blocks) + std::ssize(task->held);
+  ++num_asked_;
+  loading_[task->keys.front()] = task.get();
+  planned_loads_.push_back(std::move(task));
+}
+
+// Called when no step runs: at depth 1 the step in flight may still read what the blocks held before.
+void EngineLoop::start_loads() {
+  for (StoreTaskPtr& task : planned_loads_) store_->submit(std::move(task));
+  planned_loads_.clear();
+}
+
+void EngineLoop::finish_load(StoreTask& task) {
+  ++stats_.store_loads;
+  stats_.store_loaded += static_cast<int64_t>(task.done);
+  stats_.store_load_ns += static_cast<int64_t>(task.seconds * 1e9);
+  load_cost_.observe(task.done, store_->block_bytes(), task.seconds);
+  loading_.erase(task.keys.front());
+  for (size_t i = 0; i < task.done; ++i) {
+    const bool exact = task.hit.lineage(task.skip + i) == store::Lineage::kExact;
+    cache_.blocks().publish(task.blocks[i], task.keys[i],
+                            std::span<const int32_t>(task.tokens).subspan(i * kBlockTokens, kBlockTokens),
+                            exact ? Lineage::kExact : Lineage::kDerived);
+  }
+  cache_.blocks().release_all(task.blocks);
+  cache_.blocks().release_all(task.held);
+  store_held_ -= std::ssize(task.blocks) + std::ssize(task.held);
+  if (const auto found = jobs_.find(task.request); found != jobs_.end()) {
+    Job& job = *found->second;
+    job.loaded_first = task.first_block;
+    job.loaded_end = task.first_block + static_cast<int64_t>(task.done);
+    if (job.at_store == Job::AtStore::kLoading) {
+      job.at_store = Job::AtStore::kDone;
+      if (task.done < task.blocks.size()) job.store_reason = reason_of(task.reason);
+    }
+  }
+  for (const uint64_t id : task.others) {  // they look again: it may be less or more than they need
+    const auto other = jobs_.find(id);
+    if (other == jobs_.end() || other->second->at_store != Job::AtStore::kLoading) continue;
+    other->second->at_store = Job::AtStore::kNotAsked;
+  }
+}
+
+// ---- write-behind ----------------------------------------------------------------------------------------------------
+
+// What is published and not yet on its way goes to the store: always at the end of a unit (the input, the answer), else in
+// whole pieces, so that the blocks of a unit lie side by side on the drive.
+void EngineLoop::hand_over(Job& job, bool whole_pieces_only) {
+  if (store_ == nullptr || !job.submission->domain) return;
+  int64_t count = job.published - job.handed_over;
+  if (whole_pieces_only) count = count / kUnitBlocks * kUnitBlocks;
+  if (count == 0) return;
+  const int64_t first = job.handed_over;
+  job.handed_over += count;
+  const int64_t room = std::max(kLeastHeld, shape_.num_blocks / kHeldShare) - store_held_;
+  if (count > room) {  // the drive is behind: the tail is dropped, nobody waits
+    stats_.store_dropped += count - std::max<int64_t>(0, room);
+    count = room;
+  }
+  if (count <= 0) return;
+  auto task = std::make_unique<StoreTask>();
+  task->kind = StoreTask::Kind::kWrite;
+  task->domain = *job.submission->domain;
+  task->lineage = job.lineage == Lineage::kExact ? store::Lineage::kExact : store::Lineage::kDerived;
+  task->first_block = first;
+  task->parent = first == 0 ? job.submission->root : job.keys[static_cast<size_t>(first - 1)];
+  task->keys.assign(job.keys.begin() + first, job.keys.begin() + first + count);
+  task->blocks.assign(job.blocks.begin() + first, job.blocks.begin() + first + count);
+  task->cost_us = static_cast<uint32_t>(std::min(4e9, kBlockTokens * cost_.prefill_row_seconds() * 1e6));
+  for (const BlockId block : task->blocks) cache_.blocks().add_ref(block);
+  store_held_ += count;
+  store_->submit(std::move(task));
+}
+
+// Blocks that memory served are used all the same: their time in the store begins anew.
+void EngineLoop::touch_stored(const Job& job, int64_t blocks) {
+  if (job.loaded_end > job.loaded_first) blocks = std::min(blocks, job.loaded_first);
+  if (store_ == nullptr || !job.submission->domain || blocks == 0) return;
+  auto task = std::make_unique<StoreTask>();
+  task->kind = StoreTask::Kind::kTouch;
+  task->domain = *job.submission->domain;
+  task->keys.assign(job.keys.begin(), job.keys.begin() + blocks);
+  store_->submit(std::move(task));
+}
+
+}  // namespace deepinfer

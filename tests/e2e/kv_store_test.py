@@ -1,0 +1,148 @@
+"""`serve --kv-dir`: what was asked before a restart is found after it."""
+
+import pathlib
+import random
+import subprocess
+import time
+
+import served
+
+NEW_TOKENS = 4
+# Bytes of a block of 128 tokens and rows of a full-size prompt: model-v41 12.1.
+FULL_BLOCK_BYTES = 113_920
+
+
+def prompt_of(words):
+    pick = random.Random(5)
+    return " ".join(pick.choice(["alpha", "house", "river", "stone", "green", "count", "paper"]) for _ in range(words))
+
+
+def ask(server, text, **fields):
+    """Seconds to the first token, and the usage."""
+    begin = time.monotonic()
+    first = None
+    usage = None
+    stream = server.open_stream(messages=[{"role": "user", "content": text}], max_tokens=NEW_TOKENS, **fields)
+    for chunk in served.read_chunks(stream):
+        deltas = [choice["delta"] for choice in chunk["choices"]]
+        if first is None and any(d.get("content") or d.get("reasoning_content") for d in deltas):
+            first = time.monotonic() - begin
+        usage = chunk.get("usage") or usage
+    return first, usage
+
+
+def status(server):
+    text = server.request("GET", "/status")[1].decode()
+    return {line.split()[0]: line.split()[1] for line in text.splitlines() if len(line.split()) == 2}
+
+
+def test_t01_a_long_prompt_is_found_after_a_restart(tmp_path, capsys):
+    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
+    text = prompt_of(2490)  # 4,000 tokens and a few
+    server = served.Server(*options)
+    cold_s, usage = ask(server, text)
+    prompt_tokens = usage["prompt_tokens"]
+    assert 3_990 <= prompt_tokens <= 4_200
+    assert usage["prompt_cache_hit_tokens"] == 0
+    cold_status = status(server)
+    assert server.stop() == 0
+
+    server = served.Server(*options)
+    warm_s, usage = ask(server, text)
+    assert usage["prompt_tokens"] == prompt_tokens
+    assert usage["prompt_cache_hit_tokens"] == (prompt_tokens - 1) // 128 * 128 >= 3_900
+    warm_status = status(server)
+    assert int(warm_status["store_hit_tokens"]) == usage["prompt_cache_hit_tokens"]
+    # In memory it is the same hit.
+    assert ask(server, text)[1]["prompt_cache_hit_tokens"] == usage["prompt_cache_hit_tokens"]
+    assert server.stop() == 0
+
+    row_s = cold_s / prompt_tokens
+    replayed = int(warm_status["replayed_rows"])
+    load_s = int(warm_status["store_load_ns"]) / 1e9
+    rows_100k = replayed + 140
+    with capsys.disabled():
+        print(
+            f"\n{prompt_tokens} tokens: first token after {cold_s:.2f} s, after a restart {warm_s:.2f} s "
+            f"({100 * (1 - warm_s / cold_s):.0f} % less); {int(cold_status['prefill_rows'])} rows, then "
+            f"{int(warm_status['prefill_rows'])} of which {replayed} replayed; load {load_s * 1e3:.1f} ms\n"
+            f"100,000 tokens would take {100_000 * row_s:.0f} s cold; after a restart {rows_100k} rows "
+            f"({rows_100k * row_s:.2f} s here) and {100_000 // 128 * FULL_BLOCK_BYTES / 1e6:.0f} MB of full-size blocks "
+            f"({100_000 // 128 * FULL_BLOCK_BYTES / 1e9:.2f} s at 1 GB/s): "
+            f"{100 * (1 - (rows_100k * row_s + 100_000 // 128 * FULL_BLOCK_BYTES / 1e9) / (100_000 * row_s)):.1f} % less"
+        )
+
+
+def test_a_second_server_on_the_same_directory_serves_without_it(tmp_path):
+    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
+    first = served.Server(*options)
+    second = served.Server(*options)
+    assert second.chat()["choices"]
+    assert second.stop() == 0
+    assert "serving without it" in second.process.stderr.read()
+    assert first.chat()["choices"]
+    assert first.stop() == 0
+
+
+def test_another_api_key_is_another_tenant(tmp_path):
+    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
+    text = prompt_of(300)
+
+    def hit(key):
+        server = served.Server(*options, "--api-key", key)
+        connection = server.connect()
+        connection.request(
+            "POST",
+            "/v1/chat/completions",
+            body=served.json.dumps(served.chat_body(messages=[{"role": "user", "content": text}], max_tokens=1)),
+            headers={"Authorization": f"Bearer {key}"},
+        )
+        answer = served.json.loads(connection.getresponse().read())
+        assert server.stop() == 0
+        return answer["usage"]["prompt_cache_hit_tokens"]
+
+    assert hit("first") == 0
+    assert hit("second") == 0
+    assert hit("first") >= 384
+
+
+def test_kv_check_names_damage_and_the_server_answers_all_the_same(tmp_path):
+    directory = tmp_path / "kv"
+    options = ("--kv-dir", str(directory), "--kv-size", "256M")
+    text = prompt_of(300)
+    server = served.Server(*options)
+    ask(server, text)
+    assert server.stop() == 0
+
+    def check():
+        return subprocess.run([served.BINARY, "kv", "check", directory], capture_output=True, text=True, timeout=60)
+
+    sound = check()
+    assert sound.returncode == 0, sound.stdout + sound.stderr
+    segment = max((directory / "blocks").glob("*.seg"), key=lambda path: path.stat().st_blocks)
+    slot = next(
+        at
+        for at in range(4096, segment.stat().st_size, 4096)
+        if read_at(segment, at, 8)[:7] == b"DIKVREC"
+    )
+    with open(segment, "r+b") as file:
+        file.seek(slot + 2000)
+        byte = file.read(1)
+        file.seek(slot + 2000)
+        file.write(bytes([byte[0] ^ 1]))
+    damaged = check()
+    assert damaged.returncode == 1
+    assert f"{segment.name}: byte {slot}: " in damaged.stdout
+    server = served.Server(*options)
+    _, usage = ask(server, text)
+    assert usage["prompt_cache_hit_tokens"] == 0  # the first block is the damaged one
+    assert int(status(server)["misses_absent"]) == 1  # the recovery of the open segment left it out
+    assert server.stop() == 0
+
+
+def read_at(path: pathlib.Path, at, count):
+    with open(path, "rb") as file:
+        file.seek(at)
+        return file.read(count)
+
+
