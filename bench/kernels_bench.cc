@@ -77,7 +77,8 @@ class Matrices {
         for (size_t k = 1; k < bytes; k += 2) place[k] = (place[k] & std::byte{0x83}) | std::byte{0x3c};
       }
       const MatrixView view{kind, rows, cols};
-      std::memset(place + view.data_bytes(), 120, static_cast<size_t>(view.scale_bytes()));
+      std::memset(place + view.data_bytes(), kind == MatrixKind::kBf16 ? 0 : 120,
+                  static_cast<size_t>(view.scale_bytes()));
       matrices_.push_back(Matrix::place(kind, rows, cols, place));
     }
   }
@@ -132,9 +133,26 @@ class Suite {
         ops.linear(context_, matrices->next(), {.values = x->data(), .count = count, .stride = cols},
                    {.bf16 = y->data(), .stride = rows});
       };
+      if (kind == MatrixKind::kFp4) add_fast_product(item, matrices, x, y);
       if (kind == MatrixKind::kBf16) item.rival = rival_product(rows, cols, count, *x, *y);
       add(std::move(item));
     }
+  }
+
+  // The same product in the fast mode; its floor is that of the BF16 peak too, so shares above 1 are
+  // possible.
+  void add_fast_product(Case item, std::shared_ptr<Matrices> matrices, std::shared_ptr<std::vector<Bf16>> x,
+                        std::shared_ptr<std::vector<Bf16>> y) {
+    const MatrixView& view = matrices->next();
+    const int64_t rows = view.rows, cols = view.cols, count = item.rows;
+    auto blocks = std::make_shared<std::vector<Int8Block>>(x->size() / kSumBlock);
+    (*select_ops("ref"))->encode_int8(context_, x->data(), std::ssize(*x) / cols, cols, blocks->data());
+    item.name += ", fast";
+    item.run = [=, this](const Ops& ops) {
+      ops.linear(context_, matrices->next(), {.count = count, .stride = cols, .int8 = blocks->data()},
+                 {.bf16 = y->data(), .stride = rows});
+    };
+    add(std::move(item));
   }
 
   // Six routed experts and the shared one, as two lists (model-v41 7).
@@ -245,6 +263,9 @@ class Suite {
       add({"quantize rows", width, rows, count * kHidden * 4, count * kHidden * 4, [=, this](const Ops& ops) {
              ops.quantize_rows(context_, x->data(), rows, kHidden, y->data());
            }});
+      auto int8 = std::make_shared<std::vector<Int8Block>>(rows * kHidden / kSumBlock);
+      add({"encode int8", width, rows, count * kHidden * 3, count * kHidden * 4,
+           [=, this](const Ops& ops) { ops.encode_int8(context_, x->data(), rows, kHidden, int8->data()); }});
       add({"swiglu", "2304", rows, count * kInner * 6, count * kInner * 20, [=, this](const Ops& ops) {
              ops.swiglu(context_, x->data(), x->data(), nullptr, rows, kInner, 10.0f, y->data());
            }});

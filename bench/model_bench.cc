@@ -30,6 +30,7 @@ namespace {
 struct Options {
   std::string model;
   std::string isa = "auto";
+  Numerics numerics = Numerics::kExact;
   int threads = 2;
   int rounds = 9;
   std::vector<int64_t> contexts = {32, 1024, 8192, 32768, 131072};
@@ -272,6 +273,7 @@ int run(const Options& options) {
       std::max(*std::max_element(options.contexts.begin(), options.contexts.end()), int64_t{2048}) + 4096);
   const int64_t most = *std::max_element(options.streams.begin(), options.streams.end());
   ModelOptions model_options{.isa = options.isa,
+                             .numerics = options.numerics,
                              .num_threads = options.threads,
                              .max_context_tokens = longest,
                              .max_sequences = most,
@@ -294,9 +296,12 @@ int run(const Options& options) {
   fmt::print("{}", MachineProbe::text(machine, options.threads));
   Runner runner(**model, *probe, options);
   const PlannedBytes& planned = runner.planned();
-  fmt::print("{} layers x {} experts, table {}, priority {}; a token needs {:.3f} GB: dense {:.3f}, experts {:.3f}, head {:.3f}\n\n",
-             config.num_hidden_layers, config.n_routed_experts, (*model)->isa(), priority, planned.bytes_for(1) / 1e9,
-             planned.dense / 1e9, (planned.bytes_for(1) - planned.dense - planned.head) / 1e9, planned.head / 1e9);
+  fmt::print(
+      "{} layers x {} experts, table {}, order {}, priority {}; a token needs {:.3f} GB: dense {:.3f}, "
+      "experts {:.3f}, head {:.3f}\n\n",
+      config.num_hidden_layers, config.n_routed_experts, (*model)->isa(), (*model)->summation_order(),
+      priority, planned.bytes_for(1) / 1e9, planned.dense / 1e9,
+      (planned.bytes_for(1) - planned.dense - planned.head) / 1e9, planned.head / 1e9);
   runner.fill_cache();
   std::vector<Line> lines;
   const auto add = [&](Line line) {
@@ -308,13 +313,19 @@ int run(const Options& options) {
     if (streams > 1) add(runner.decode(1024, streams));
   }
   for (const int64_t rows : options.prefills) add(runner.prefill(rows));
-  const auto decode_parts = runner.parts(1024, 1), prefill_parts = runner.parts(0, 512);
+  const uint64_t regions_before = (*model)->num_regions();
+  const auto decode_parts = runner.parts(1024, 1);
+  const double regions = static_cast<double>((*model)->num_regions() - regions_before) / options.rounds;
+  const auto prefill_parts = runner.parts(0, 512);
   print_parts("parts of a decode step at 1024", decode_parts);
+  fmt::print("regions of a decode step at 1024: {:.0f}, {:.1f} a layer\n", regions,
+             regions / static_cast<double>(config.num_hidden_layers));
   print_parts("parts of a prefill of 512", prefill_parts);
   if (options.json_path.empty()) return 0;
   std::string text;
   JsonWriter writer(text);
   writer.begin_object().member("processor", MachineProbe::cpu_name()).member("isa", (*model)->isa());
+  writer.member("summation_order", (*model)->summation_order());
   writer.member("read_gbs_all", machine.read_all.median).member("bf16_gflops", machine.bf16.median);
   writer.member("load_seconds", load_seconds).member("peak_rss_bytes", peak_rss_bytes());
   writer.member("planned_bytes", plan.total_bytes()).member("bytes_per_token", planned.bytes_for(1)).key("lines").begin_array();
@@ -323,7 +334,7 @@ int run(const Options& options) {
     writer.member("seconds", line.seconds.median).member("seconds_p10", line.seconds.low).member("seconds_p90", line.seconds.high);
     writer.member("tokens_per_second", line.tokens / line.seconds.median).member("share", line.share.median).end_object();
   }
-  writer.end_array();
+  writer.end_array().member("regions_per_step", regions);
   for (const auto& [key, parts] : {std::pair{"decode_parts", &decode_parts}, {"prefill_parts", &prefill_parts}}) {
     writer.key(key).begin_object();
     for (const auto& [name, seconds] : *parts) writer.member(name, seconds);
@@ -343,9 +354,11 @@ std::vector<int64_t> numbers(const std::string& text) {
 }
 
 constexpr char kUsage[] =
-    "model_bench --model DIR [--isa NAME] [--threads N] [--rounds N] [--contexts A,B] [--streams A,B] [--prefills A,B] "
+    "model_bench --model DIR [--isa NAME] [--numerics exact|fast] [--threads N] [--rounds N] [--contexts "
+    "A,B] [--streams A,B] [--prefills A,B] "
     "[--json FILE]\n"
-    "DIR: a checkpoint, for example of deepinfer make-checkpoint --layers 8 --experts 32 --out build/flash-8x32\n";
+    "DIR: a checkpoint, for example of deepinfer make-checkpoint --layers 8 --experts 32 --out "
+    "build/flash-8x32\n";
 
 }  // namespace
 }  // namespace deepinfer::bench
@@ -360,6 +373,8 @@ int main(int argc, char** argv) {
       options.model = value;
     } else if (option == "--isa") {
       options.isa = value;
+    } else if (option == "--numerics" && (value == "exact" || value == "fast")) {
+      options.numerics = value == "fast" ? deepinfer::Numerics::kFast : deepinfer::Numerics::kExact;
     } else if (option == "--threads") {
       options.threads = std::max(1, std::atoi(value.c_str()));
     } else if (option == "--rounds") {

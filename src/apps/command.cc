@@ -45,4 +45,15 @@ CLI::Option* add_threads_option(CLI::App& parser, int& threads) {
       ->capture_default_str();
 }
 
+CLI::Option* add_numerics_option(CLI::App& parser, Numerics& numerics) {
+  const auto set = [&numerics](const std::string& name) {
+    numerics = name == "fast" ? Numerics::kFast : Numerics::kExact;
+  };
+  return parser
+      .add_option_function<std::string>("--numerics", set,
+                                        "exact, or fast: routed experts with INT8 activations, other numbers")
+      ->check(CLI::IsMember({"exact", "fast"}))
+      ->default_str("exact");
+}
+
 }  // namespace deepinfer

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "kernels/ops.h"
 
 namespace deepinfer {
 
@@ -57,5 +58,7 @@ CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::str
                              const std::string& description);
 // --threads, 0 for one a core.
 CLI::Option* add_threads_option(CLI::App& parser, int& threads);
+// --numerics exact or fast (docs/numerics.md).
+CLI::Option* add_numerics_option(CLI::App& parser, Numerics& numerics);
 
 }  // namespace deepinfer

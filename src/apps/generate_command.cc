@@ -35,6 +35,7 @@ struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplingParams sampling;
   int threads = 0;
+  Numerics numerics = Numerics::kExact;
   bool json = false;
 };
 
@@ -196,14 +197,15 @@ std::string_view finish_reason_name(FinishReason reason) {
   return "error";
 }
 
-std::string answer_json(const Answer& answer, double load_seconds) {
+std::string answer_json(const Answer& answer, std::string_view order, double load_seconds) {
   std::string out;
   JsonWriter writer(out);
   writer.begin_object().key("ids").begin_array();
   for (const int32_t id : answer.ids) writer.value(id);
   writer.end_array()
       .member("text", answer.text)
-      .member("finish_reason", finish_reason_name(answer.finished.finish_reason));
+      .member("finish_reason", finish_reason_name(answer.finished.finish_reason))
+      .member("summation_order", order);
   writer.key("usage")
       .begin_object()
       .member("prompt_tokens", answer.finished.prompt_tokens)
@@ -228,6 +230,7 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   StopSignals signals;  // before the model's threads
   ModelOptions model_options;
   model_options.num_threads = options.threads;
+  model_options.numerics = options.numerics;
   model_options.max_context_tokens = std::ssize(prompt.ids) + options.max_tokens;
   ASSIGN_OR_RETURN(auto model, load_model(options.model_directory, tokenizer, model_options));
   const double load_seconds = seconds_between(start, system_clock().now());
@@ -243,8 +246,10 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   EngineRequest request{std::move(prompt.ids), options.max_tokens, std::move(prompt.stop_ids),
                         options.sampling};
   ASSIGN_OR_RETURN(const Answer answer, answer_prompt(engine, tokenizer, std::move(request), signals, show));
-  print_output("{}\n", options.json ? answer_json(answer, load_seconds) : "");
+  print_output("{}\n",
+               options.json ? answer_json(answer, summation_order(options.numerics), load_seconds) : "");
   RETURN_IF_ERROR(flush_output());
+  if (options.numerics != Numerics::kExact) print_note("numerics: {}\n", summation_order(options.numerics));
   print_note("load {:.2f} s; prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n",
              load_seconds, answer.finished.prompt_tokens, answer.prefill_rate(),
              answer.finished.completion_tokens, answer.decode_rate());
@@ -293,6 +298,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   add_threads_option(parser, options.threads);
+  add_numerics_option(parser, options.numerics);
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");
 }
 

@@ -110,7 +110,8 @@ void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags) {
   parser.add_flag("--kv-encrypt", flags.encrypt, "encrypt the blocks (AES-256-GCM, a key for each tenant)");
 }
 
-Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, int threads, const std::string& remembered) {
+Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
+                                        const std::string& remembered) {
   const std::vector<std::string> files = checkpoint.files();
   const auto known = read_remembered(remembered);
   std::vector<std::string> digests(files.size());  // in hexadecimal
@@ -166,7 +167,7 @@ Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, int thread
   ASSIGN_OR_RETURN(identity.config, ReadFile::read_text(checkpoint.directory() + "/config.json", kSmallFile));
   ASSIGN_OR_RETURN(identity.tokenizer, digest_of(checkpoint.directory() + "/tokenizer.json"));
   identity.kv_format = "e2m1 rows with an e4m3 scale per 16, e2m1 index keys; index keys first, groups in layer order";
-  identity.summation_order = kSummationOrder;
+  identity.summation_order = summation_order;
   identity.kv_abi = kKvAbi;
   return store::fingerprint(identity);
 }
@@ -193,7 +194,8 @@ Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string
                    read_master_key(flags.key_file.empty() ? home + "/master.key" : flags.key_file));
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model_directory));
   ASSIGN_OR_RETURN(options.fingerprint,
-                   block_fingerprint(checkpoint, model.options().num_threads, home + "/weights.digests"));
+                   block_fingerprint(checkpoint, model.summation_order(), model.options().num_threads,
+                                     home + "/weights.digests"));
   for (const std::string& directory : flags.directories) {
     std::filesystem::create_directories(directory, failure);
     if (failure) return without(Error(Code::kIo, "{}: {}", directory, failure.message()));

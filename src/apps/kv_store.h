@@ -23,7 +23,8 @@ void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags);
 
 // Everything that changes the bytes of a block, as one digest. Reads all shards, unless `remembered` (a file that it
 // writes) says their digests for the same path, size, inode and times.
-Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, int threads, const std::string& remembered);
+Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
+                                        const std::string& remembered);
 
 struct OpenedKvStore {
   std::unique_ptr<store::IoBackend> backend;

@@ -27,6 +27,7 @@ struct ServeOptions {
   std::string model_directory;
   std::string served_model_name;
   int threads = 0;
+  Numerics numerics = Numerics::kExact;
   int64_t max_context_tokens = 8192;
   std::string engine = "model";
   EngineFlags engine_flags;
@@ -85,6 +86,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   }
   ModelOptions model_options;
   model_options.num_threads = options.threads;
+  model_options.numerics = options.numerics;
   model_options.max_context_tokens = options.max_context_tokens;
   apply(options.engine_flags, model_options);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
@@ -116,6 +118,11 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   gateway_options.served_model_name =
       options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
+  if (options.numerics != Numerics::kExact) {
+    gateway_options.system_fingerprint += "-fast";
+    log::warn("numerics: fast ({}): answers differ from those of the exact mode",
+              summation_order(options.numerics));
+  }
   signals.expect();  // before a client can know that we listen
   ASSIGN_OR_RETURN(const auto gateway,
                    Gateway::start(gateway_options, {*served.tokens, tokenizer, system_clock(), system_seed}));
@@ -196,6 +203,7 @@ Command add_serve_command(CLI::App& program) {
   parser->add_option("--engine", options->engine, "model, or scripted:FILE in the test program")
       ->capture_default_str();
   add_threads_option(*parser, options->threads);
+  add_numerics_option(*parser, options->numerics);
   add_engine_flags(*parser, options->engine_flags);
   add_kv_store_flags(*parser, options->kv_store);
   parser

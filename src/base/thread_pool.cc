@@ -56,6 +56,7 @@ void ThreadPool::run_ranges(int64_t count, int64_t grain, RangeFunction function
     function(context, 0, count);
     return;
   }
+  ++num_regions_;
   function_.store(function, std::memory_order_relaxed);
   context_.store(context, std::memory_order_relaxed);
   count_.store(count, std::memory_order_relaxed);

@@ -27,6 +27,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
+  // Regions so far that more than the caller could work on: each is a wake-up and a wait. Read by the caller
+  // of run().
+  uint64_t num_regions() const { return num_regions_; }
 
   // body(begin, end) over [0, count) in at most num_threads ranges of at least `grain` items; returns when all ended.
   // The body must not throw.
@@ -53,6 +56,7 @@ class ThreadPool {
   void worker_loop();
 
   const int num_threads_;
+  uint64_t num_regions_ = 0;
   // Of the region in progress. A worker that comes late may read them while the caller writes the next ones; its claim
   // fails then, and what it read is not used.
   std::atomic<RangeFunction> function_{nullptr};

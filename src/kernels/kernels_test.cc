@@ -162,6 +162,21 @@ TEST_P(TableTest, ManyRowsEqualTheReferenceBeyondEveryTile) {
   compare_products(*ref_, *ops_, bench_.context(), matrix.view(), x, {255, 256, 257, 601});
 }
 
+// One number beyond what the dot product instructions keep, in the second group of rows.
+TEST_P(TableTest, PlainWeightsOfEveryMagnitudeEqualTheReference) {
+  for (const uint16_t bits : {0x0001, 0x0080, 0x2b7f, 0x2b80, 0x5d80, 0x5d81, 0x7f00}) {
+    auto weights = random_bf16(rng_, 48 * 96);
+    weights[20 * 96 + 7].bits = bits;
+    const Matrix matrix = *Matrix::pack_bf16(48, 96, weights);
+    const uint8_t strange = bits < 0x2b80 || bits > 0x5d80 ? 1 : 0;
+    EXPECT_EQ(std::vector<uint8_t>(matrix.view().scales, matrix.view().scales + 3),
+              (std::vector<uint8_t>{0, strange, 0}));
+    const auto x = random_bf16(rng_, 20 * 96);
+    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, 96),
+                     {1, 4, 8, 20});
+  }
+}
+
 TEST_P(TableTest, OddNumbersOfColumnsEndAtTheirLastColumn) {
   for (const int64_t cols : {1, 3, 33, 95}) {
     const Matrix matrix = random_matrix(rng_, MatrixKind::kBf16, 20, cols);
@@ -200,6 +215,100 @@ TEST_P(TableTest, ProductsOfExtremeNumbersEqualTheReference) {
                        {1, 2});
     }
   }
+}
+
+// Fast mode: FP4 weights and INT8 activations.
+std::vector<Int8Block> int8_operand(KernelContext& ctx, const Operand& x) {
+  std::vector<Int8Block> blocks(x.values.size() / 32);
+  (*select_ops("ref"))
+      ->encode_int8(ctx, x.values.data(), std::ssize(x.values) / x.stride, x.stride, blocks.data());
+  return blocks;
+}
+
+TEST_P(TableTest, Int8ActivationsEqualTheReference) {
+  for (const float spread : {1e-30f, 1e-3f, 1.0f, 1e30f}) {
+    auto x = random_bf16(rng_, 40 * 96, spread);
+    std::fill_n(x.begin() + 96, 96, Bf16{0});
+    Operand operand = quantized_operand(bench_.context(), x, 96);
+    operand.values[3 * 96 + 5].bits = 0x7fc0;
+    operand.values[4 * 96 + 70].bits = 0xff80;
+    const auto expected = int8_operand(bench_.context(), operand);
+    std::vector<Int8Block> found(expected.size());
+    ops_->encode_int8(bench_.context(), operand.values.data(), 40, 96, found.data());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_TRUE(std::equal(expected[i].codes, expected[i].codes + 32, found[i].codes)) << i;
+      EXPECT_EQ(expected[i].minus_12_sum, found[i].minus_12_sum);
+      EXPECT_EQ(std::isnan(expected[i].scale) ? -1 : expected[i].scale,
+                std::isnan(found[i].scale) ? -1 : found[i].scale);
+    }
+    EXPECT_TRUE(std::isnan(found[9].scale) && std::isnan(found[14].scale));
+    EXPECT_EQ(found[3].minus_12_sum, 0);
+  }
+}
+
+TEST_P(TableTest, Int8ActivationsLoseNothingOfLargeNumbers) {
+  std::vector<Bf16> x(32);
+  const auto set = [&](int64_t column, float value) { x[column ^ 1] = to_bf16(value); };
+  set(0, 448.0f);
+  set(1, -36.0f);
+  set(6, 416.0f);
+  set(31, 6.0f);  // between two codes: to the even one
+  Int8Block block;
+  ops_->encode_int8(bench_.context(), x.data(), 1, 32, &block);
+  const auto value = [&](int column) {
+    const auto place = std::find(kInt8Order, kInt8Order + 8, column % 8) - kInt8Order;
+    return static_cast<float>(block.codes[column / 8 * 8 + place]) * 2 * block.scale;
+  };
+  EXPECT_EQ(value(0), 448.0f);
+  EXPECT_EQ(value(1), -36.0f);
+  EXPECT_EQ(value(6), 416.0f);
+  EXPECT_EQ(value(31), 8.0f);
+  EXPECT_EQ(value(30), 0.0f);
+}
+
+TEST_P(TableTest, FastProductsEqualTheReferenceForAnyNumberOfRows) {
+  const int64_t shapes[][2] = {{112, 192}, {16, 32}, {24, 256}, {100, 544}, {65, 1056}};
+  for (const auto& [rows, cols] : shapes) {
+    for (const int low : {0, 110, 245}) {  // scales at both ends of their range, too
+      const Matrix matrix = *Matrix::pack_fp4(rows, cols, random_bytes(rng_, rows * cols / 2),
+                                              random_bytes(rng_, rows * cols / 32, low, low + 10));
+      const int64_t most = cols == 192 ? 270 : 35;
+      const Operand x = quantized_operand(bench_.context(),
+                                          random_bf16(rng_, most * cols, low == 245 ? 1e-4f : 3.0f), cols);
+      const auto blocks = int8_operand(bench_.context(), x);
+      const auto product = [&](const Ops& ops, int64_t count) {
+        std::vector<float> y(count * rows);
+        ActivationRows operand = x.rows(0, count);
+        operand.int8 = blocks.data();
+        ops.linear(bench_.context(), matrix.view(), operand, {.f32 = y.data(), .stride = rows});
+        return bits_of(std::span<const float>(y));
+      };
+      const auto expected = product(*ref_, most);
+      for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 256, 257, 270}) {
+        if (count > most) break;
+        const auto found = product(*ops_, count);
+        ASSERT_TRUE(std::equal(found.begin(), found.end(), expected.begin()))
+            << rows << "x" << cols << " rows " << count;
+      }
+    }
+  }
+}
+
+// Both modes multiply the same weights: where the codes hold every activation, only the order of the sum
+// differs.
+TEST_P(TableTest, FastProductsOfExactCodesAreThoseOfTheExactMode) {
+  const int64_t rows = 48, cols = 64;
+  const Matrix matrix = random_matrix(rng_, MatrixKind::kFp4, rows, cols);
+  std::vector<Bf16> values(3 * cols);
+  for (auto& value : values) value = to_bf16(static_cast<float>(static_cast<int>(rng_() % 15) - 7));
+  const Operand x = {values, cols};
+  const auto blocks = int8_operand(bench_.context(), x);
+  std::vector<float> exact(3 * rows), fast(3 * rows);
+  ops_->linear(bench_.context(), matrix.view(), x.rows(0, 3), {.f32 = exact.data(), .stride = rows});
+  ActivationRows operand = x.rows(0, 3);
+  operand.int8 = blocks.data();
+  ops_->linear(bench_.context(), matrix.view(), operand, {.f32 = fast.data(), .stride = rows});
+  EXPECT_EQ(exact, fast);  // few whole numbers: every partial sum is exact, whatever its order
 }
 
 TEST_P(TableTest, RowsMayBeGatheredAndMatricesCut) {

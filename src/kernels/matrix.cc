@@ -50,6 +50,18 @@ void pack_row(const std::byte* source, int64_t bytes, std::byte* line, Place&& p
   }
 }
 
+bool all_ordinary(const std::byte* source, int64_t bytes) {
+  constexpr uint32_t kLeast = (127 - 40) << 7, kMost = (127 + 60) << 7;
+  bool ordinary = true;
+  for (int64_t i = 0; i < bytes; i += 2) {
+    uint16_t bits;
+    std::memcpy(&bits, source + i, 2);
+    const uint32_t magnitude = bits & 0x7fffu;
+    ordinary &= magnitude == 0 || magnitude - kLeast <= kMost - kLeast;
+  }
+  return ordinary;
+}
+
 }  // namespace
 
 int64_t MatrixView::group_bytes() const {
@@ -61,6 +73,7 @@ int64_t MatrixView::scale_bytes() const {
     case MatrixKind::kFp8: return static_cast<int64_t>(ceil_div(rows, 32)) * num_blocks();
     case MatrixKind::kFp4: return num_groups() * num_blocks() * kRowGroup;
     case MatrixKind::kBf16:
+      return num_groups();
     case MatrixKind::kF32: return 0;
   }
   return 0;
@@ -73,6 +86,7 @@ MatrixView MatrixView::row_range(int64_t first, int64_t count) const {
   part.data += first / group_rows() * group_bytes();
   if (kind == MatrixKind::kFp8) part.scales += first / 32 * num_blocks();
   if (kind == MatrixKind::kFp4) part.scales += first / kRowGroup * num_blocks() * kRowGroup;
+  if (kind == MatrixKind::kBf16) part.scales += first / kRowGroup;
   return part;
 }
 
@@ -139,6 +153,8 @@ void Matrix::pack_rows(int64_t first, int64_t count, const std::byte* source) {
         break;
       case MatrixKind::kBf16:
         pack_row(source, bytes, group, [&](std::byte* line, uint32_t word) { store(line, exchange_halves(word)); });
+        if (lane == 0) scales_[row / kRowGroup] = 0;
+        if (!all_ordinary(source, bytes)) scales_[row / kRowGroup] = 1;
         break;
       case MatrixKind::kF32:
         for (int64_t k = 0; k < view_.cols; ++k) std::memcpy(group + (k * 8 + lane) * 4, source + 4 * k, 4);

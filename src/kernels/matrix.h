@@ -32,7 +32,9 @@ struct MatrixView {
   int64_t rows = 0;
   int64_t cols = 0;
   const std::byte* data = nullptr;    // packed elements
-  const uint8_t* scales = nullptr;    // E8M0; kFp8: [rows / 32][cols / 32], kFp4: [rows / 16][cols / 32][16]
+  // E8M0; kFp8: [rows / 32][cols / 32], kFp4: [rows / 16][cols / 32][16]. kBf16: [rows / 16], 0 where every
+  // number of the group is 0 or 2^-40 .. 2^60 in magnitude, so that no dot product instruction flushes one.
+  const uint8_t* scales = nullptr;
 
   int64_t group_rows() const { return kind == MatrixKind::kF32 ? 8 : kRowGroup; }
   int64_t num_groups() const { return static_cast<int64_t>(ceil_div(rows, group_rows())); }

@@ -17,6 +17,7 @@ const Ops& ref::table() {
       .linear_list = linear_list,
       .quantize_rows = quantize_rows,
       .pair_rows = pair_rows,
+      .encode_int8 = encode_int8,
       .rms_norm = rms_norm,
       .rotate = rotate,
       .hc_mix = hc_mix,
@@ -69,7 +70,8 @@ struct Table {
 
 // The best first.
 constexpr Table kTables[] = {
-    {"avx512bf16", avx512bf16::table, avx512bf16::supported, "AVX-512 with F, BW, DQ, VL, VBMI and BF16"},
+    {"avx512bf16", avx512bf16::table, avx512bf16::supported,
+     "AVX-512 with F, BW, DQ, VL, VBMI, VNNI and BF16"},
     {"avx512", avx512::table, avx512::supported, "AVX-512 with F, BW, DQ and VL"},
     {"avx2", avx2::table, avx2::supported, "AVX2 and FMA"},
     {"neon", neon::table, neon::supported, "NEON (it is no AArch64)"},

@@ -19,8 +19,14 @@
 
 namespace deepinfer {
 
-// The name of the summation order; part of the fingerprint of stored KV blocks.
-inline constexpr std::string_view kSummationOrder = "f32-block32";
+// Numeric modes. kFast rounds the activations of FP4 products to INT8 and adds those products up in whole
+// numbers, block by block; everything else is as in kExact.
+enum class Numerics { kExact, kFast };
+
+// The name of a mode's summation order; part of the fingerprint of stored KV blocks.
+constexpr std::string_view summation_order(Numerics numerics) {
+  return numerics == Numerics::kExact ? "f32-block32" : "f32-block32 i8-fp4";
+}
 
 // What an op needs beside its arguments: threads, and scratch memory for each of them. Owned by the executor thread.
 struct KernelContext {
@@ -30,6 +36,17 @@ struct KernelContext {
   std::byte* thread_scratch(int64_t part) const { return scratch + static_cast<size_t>(part) * scratch_bytes; }
 };
 
+// 32 activations of the fast mode: code times scale. The codes of eight columns stand in the order of the
+// nibbles of a packed FP4 line (kernels/matrix.h), and weights take part as twice their value, so the scale
+// is half of that of the codes.
+struct Int8Block {
+  int8_t codes[32];      // of columns 8 i + kInt8Order[j] at 8 i + j
+  int32_t minus_12_sum;  // -12 times their sum, for weights stored as 12 + twice their value
+  float scale;           // a power of two, or NaN when one of the activations is not finite
+};
+inline constexpr int kInt8Order[8] = {1, 5, 0, 4, 3, 7, 2, 6};
+inline constexpr float kInt8Least = 0x1p-100f;  // the largest activation counts as at least this
+
 // Rows of activations as the products read them: bf16 numbers, the two columns of every pair exchanged, column k at place
 // k ^ 1, as in packed matrices (kernels/matrix.h); quantize_rows() and pair_rows() make them. After an odd last column
 // comes a zero.
@@ -38,8 +55,18 @@ struct ActivationRows {
   int64_t count = 0;
   int64_t stride = 0;
   const int32_t* row_index = nullptr;  // when set, row i is row row_index[i] of `values`
+  const Int8Block* int8 =
+      nullptr;  // when set, products of FP4 weights read these rows, stride / 32 blocks each, instead
 
-  const Bf16* row(int64_t i) const { return values + (row_index != nullptr ? row_index[i] : i) * stride; }
+  int64_t place(int64_t i) const { return row_index != nullptr ? row_index[i] : i; }
+  const Bf16* row(int64_t i) const { return values + place(i) * stride; }
+  const Int8Block* int8_row(int64_t i) const { return int8 + place(i) * (stride / kSumBlock); }
+
+  // Rows [first, first + num_rows). Requires that they follow each other (no row_index).
+  ActivationRows rows_from(int64_t first, int64_t num_rows) const {
+    const Int8Block* blocks = int8 != nullptr ? int8 + first * (stride / kSumBlock) : nullptr;
+    return {values + first * stride, num_rows, stride, nullptr, blocks};
+  }
 };
 
 // Where a product goes: exactly one of the two. Row i at f32/bf16 + i * stride.
@@ -127,9 +154,10 @@ struct EngramGateArgs {
 struct Ops {
   std::string_view name;               // "ref", "avx2", ...
 
-  // y = W x for every task of the list, in one region of the pool; outputs must not overlap. Per output: acc = sum over
-  // blocks of 32 columns, ascending, of (sum of the block's products, ascending from zero, each by one fma) * w_scale.
-  // model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4).
+  // y = W x for every task of the list, in one region of the pool; outputs must not overlap. Per output: acc
+  // = sum over blocks of 32 columns, ascending, of (sum of the block's products, ascending from zero, each by
+  // one fma) * w_scale. model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4). FP4 weights with INT8 activations: acc =
+  // fma(n, w_scale * x_scale, acc), n the whole number that the block's codes and doubled weights add up to.
   void (*linear_list)(KernelContext&, std::span<const LinearTask> tasks);
   void linear(KernelContext& ctx, const MatrixView& weights, const ActivationRows& x, const OutputRows& y) const {
     const LinearTask task = {weights, x, y};
@@ -141,6 +169,11 @@ struct Ops {
 
   // bf16 rows as an operand: the same numbers in exchanged pairs, [rows][cols rounded up to even].
   void (*pair_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+
+  // The same rows in INT8, from the result of quantize_rows: per block the smallest power of two as scale
+  // with which no code is beyond +-127; codes to nearest, ties to even. `blocks`: [rows][cols / 32]. Codes of
+  // E4M3 above an eighth of the largest of a block lose nothing.
+  void (*encode_int8)(KernelContext&, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks);
 
   // out = bf((x * 1/sqrt(mean(x^2) + eps)) * weight), row by row; may alias. Sum of squares in blocks of 32.
   void (*rms_norm)(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);

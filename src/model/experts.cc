@@ -1,8 +1,10 @@
 // Mixture of experts (model-v41 7):
 //
 //   chosen = the k largest of sqrt(softplus(gate x)) + bias;   weight_e = s_e / (sum s + 1e-20) * scaling
-//   a_e = bf(weight_e * silu(min(g, limit)) * clamp(u, +-limit)),  g = w1 x, u = w3 x (bf16);   y_e = w2 a_e (bf16)
-//   y = bf(0 + y_e ... ascending by expert + shared)
+//   a_e = bf(weight_e * silu(min(g, limit)) * clamp(u, +-limit)),  g = w1 x, u = w3 x (bf16);   y_e = w2 a_e
+//   (bf16) y = bf(0 + y_e ... ascending by expert + shared)
+//
+// In the fast mode the FP4 products take x and a_e in INT8.
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +17,8 @@ namespace {
 void route(ForwardPass& pass, const MoeWeights& weights) {
   Workspace& ws = pass.ws;
   const int64_t experts = weights.gate.view().rows, k = weights.experts_per_token;
-  const int64_t threads = pass.kernel.pool->num_threads();
+  // A few rows are routed in less time than the others take to come.
+  const int64_t threads = pass.num_rows() < 4 ? 1 : pass.kernel.pool->num_threads();
   pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t thread = begin; thread < end; ++thread) {
       const std::span scores(ws.router_scores.data() + thread * experts, static_cast<size_t>(experts));
@@ -70,6 +73,7 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer) {
 
   // The router decides what the second list is; the shared expert waits for nobody.
   ActivationRows x = pass.quantize(ws.x.data(), rows, hidden);
+  pass.encode_int8(x);
   size_t count = 0;
   const auto add = [&](const Matrix& matrix, const ActivationRows& input, const OutputRows& output) {
     ws.tasks[static_cast<int64_t>(count++)] = {matrix.view(), input, output};
@@ -98,11 +102,10 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer) {
   pass.ops.swiglu(pass.kernel, ws.gate.data() + shared * inner, ws.up.data() + shared * inner, nullptr, rows, inner,
                   limit, ws.activated.data() + shared * inner);
 
-  const ActivationRows activated = pass.quantize(ws.activated.data(), shared + rows, inner);
+  ActivationRows activated = pass.quantize(ws.activated.data(), shared + rows, inner);
+  pass.encode_int8(activated);
   const auto add_down = [&](const ExpertWeights& expert, int64_t slot, int64_t slots) {
-    ActivationRows input = activated;
-    input.values += slot * input.stride;
-    input.count = slots;
+    const ActivationRows input = activated.rows_from(slot, slots);
     add(expert.w2, input, {.bf16 = ws.expert_out.data() + slot * hidden, .stride = hidden});
   };
   for_each_expert(pass, weights, add_down);

@@ -46,6 +46,7 @@ struct ForwardPass {
   Workspace& ws;
   const RopeTable& plain_rope;
   const RopeTable& compress_rope;
+  Numerics numerics;
   ForwardObserver* observer;   // null on the decode path
   std::span<const Row> rows;
 
@@ -55,6 +56,8 @@ struct ForwardPass {
   // bf16 rows as operands: as they are, or through Q8. Each kind lives in the workspace until the next call for its kind.
   ActivationRows pair(const Bf16* x, int64_t count, int64_t cols);
   ActivationRows quantize(const Bf16* x, int64_t count, int64_t cols);
+  // In the fast mode: adds the INT8 form to a result of quantize(); it lives until the next call.
+  void encode_int8(ActivationRows& x);
   // y = bf(W x) for rows that follow each other.
   void linear(const Matrix& weights, const ActivationRows& x, Bf16* y);
   void rms_norm(const Bf16* x, const std::vector<Bf16>& weight, int64_t count, Bf16* out);

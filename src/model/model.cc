@@ -23,6 +23,12 @@ ActivationRows ForwardPass::quantize(const Bf16* x, int64_t count, int64_t cols)
   return {.values = ws.quantized.data(), .count = count, .stride = cols};
 }
 
+void ForwardPass::encode_int8(ActivationRows& x) {
+  if (numerics == Numerics::kExact) return;
+  ops.encode_int8(kernel, x.values, x.count, x.stride, ws.int8.data());
+  x.int8 = ws.int8.data();
+}
+
 void ForwardPass::linear(const Matrix& weights, const ActivationRows& x, Bf16* y) {
   ops.linear(kernel, weights.view(), x, {.bf16 = y, .stride = weights.view().rows});
 }
@@ -99,8 +105,9 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   if (!config.engram_layer_ids.empty()) impl->engram_pad_class = engram_token_map[config.engram_pad_token_id];
   impl->engram_token_map = std::move(engram_token_map);
   impl->layout = std::move(layout);
-  ASSIGN_OR_RETURN(impl->workspace, Workspace::make(config, *impl->layout, options.max_batch_tokens,
-                                                    options.max_context_tokens, options.num_threads));
+  ASSIGN_OR_RETURN(impl->workspace,
+                   Workspace::make(config, *impl->layout, options.max_batch_tokens,
+                                   options.max_context_tokens, options.num_threads, options.numerics));
   const int64_t rotary = config.qk_rope_head_dim;
   ASSIGN_OR_RETURN(impl->plain_rope, RopeTable::make(plain_frequencies(config.rope_theta, rotary),
                                                      options.max_context_tokens));
@@ -133,6 +140,12 @@ const ModelConfig& Model::config() const { return impl_->config; }
 const ModelOptions& Model::options() const { return impl_->options; }
 const MemoryPlan& Model::memory_plan() const { return impl_->plan; }
 std::string_view Model::isa() const { return impl_->ops->name; }
+std::string_view Model::summation_order() const {
+  return deepinfer::summation_order(impl_->options.numerics);
+}
+uint64_t Model::num_regions() const {
+  return impl_->pool->num_regions();
+}
 int64_t Model::max_step_back() const { return impl_->layout->max_step_back; }
 
 // ---- sequences -------------------------------------------------------------------------------------------------------
@@ -179,7 +192,8 @@ int64_t Model::length(const Sequence& sequence) { return sequence.length; }
 // ---- one call --------------------------------------------------------------------------------------------------------
 
 ForwardPass Model::Impl::begin(ForwardObserver* observer) {
-  return {config, *layout, arena, *ops, kernel, workspace, plain_rope, compress_rope, observer, rows};
+  return {config,        *layout,          arena,    *ops, kernel, workspace, plain_rope,
+          compress_rope, options.numerics, observer, rows};
 }
 
 Status Model::Impl::check(std::span<const SequenceSpan> spans) const {

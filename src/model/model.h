@@ -27,6 +27,7 @@ namespace deepinfer {
 
 struct ModelOptions {
   std::string isa = "auto";              // a table of kernels/ops.h
+  Numerics numerics = Numerics::kExact;
   int num_threads = 1;
   int64_t max_context_tokens = 4096;     // longest sequence
   int64_t max_sequences = 1;             // states (windows and rings), running and kept ones together
@@ -122,7 +123,9 @@ class Model {
   const ModelOptions& options() const;
   const MemoryPlan& memory_plan() const;
   std::string_view isa() const;
+  std::string_view summation_order() const;  // its name, for the fingerprint of what is stored
   int64_t max_step_back() const;         // dspark_block_size + 1
+  uint64_t num_regions() const;  // of the compute threads so far (base/thread_pool.h); not while a call runs
 
   // An empty sequence; kResourceExhausted when max_sequences exist. Destroying it gives its blocks back.
   struct SequenceDeleter {

@@ -1,7 +1,10 @@
 // Published vectors and edge cases of the small parts: rotary tables, choices, Engram hashes, memory layout.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <random>
 
 #include "model/engram_hash.h"
 #include "model/kv_arena.h"
@@ -96,6 +99,32 @@ TEST(SelectTest, TiesGoToTheLowestIndex) {
   route_experts(logits, bias, 1.5f, scratch, experts, weights);
   EXPECT_EQ(experts, (std::vector<int32_t>{0, 1}));
   EXPECT_FLOAT_EQ(weights[0] + weights[1], 1.5f);
+}
+
+TEST(SelectTest, ManyScoresGiveWhatSortingThemGives) {
+  std::mt19937 rng(5);
+  std::normal_distribution<float> normal;
+  for (const int64_t size : {4097, 20000, 131072}) {
+    for (const int kind : {0, 1, 2}) {  // numbers, few different ones, all the same but for the sign of zero
+      std::vector<float> scores(size);
+      for (float& score : scores) {
+        score = kind == 0   ? normal(rng)
+                : kind == 1 ? static_cast<float>(static_cast<int>(rng() % 5) - 2)
+                : rng() % 2 ? 0.0f
+                            : -0.0f;
+      }
+      std::vector<int32_t> sorted(size), order(size), rows(512);
+      std::iota(sorted.begin(), sorted.end(), 0);
+      std::stable_sort(sorted.begin(), sorted.end(),
+                       [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+      sorted.resize(512);
+      std::sort(sorted.begin(), sorted.end());
+      select_top_rows(scores, 512, order, rows);
+      EXPECT_EQ(rows, sorted) << size << " scores of kind " << kind;
+      std::sort(order.begin(), order.end());
+      for (int64_t i = 0; i < size; ++i) ASSERT_EQ(order[i], i);  // every row once
+    }
+  }
 }
 
 TEST(SelectTest, BiasChoosesButDoesNotWeigh) {

@@ -1,6 +1,8 @@
 #include "model/select.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -10,13 +12,48 @@
 namespace deepinfer {
 namespace {
 
-// Puts the indices of the `count` largest scores in front of `order`, in no particular order.
+constexpr int kBinBits = 12;  // sign, exponent and three bits of the fraction
+
+// Ascending with the number, so that numbers fall into bins by their upper bits.
+uint32_t ordered_bits(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x + 0.0f);  // both zeros are one
+  return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+}
+
+// The lowest bin that may hold one of the `count` largest.
+uint32_t lowest_bin(std::span<const float> scores, int64_t count) {
+  std::array<int32_t, size_t{1} << kBinBits> sizes = {};
+  for (const float score : scores) ++sizes[ordered_bits(score) >> (32 - kBinBits)];
+  auto bin = static_cast<uint32_t>(sizes.size() - 1);
+  for (int64_t above = sizes[bin]; above < count && bin > 0; above += sizes[bin]) --bin;
+  return bin;
+}
+
+// Puts the indices of the `count` largest scores in front of `order`, in no particular order, and those of
+// the rest behind. Of equal scores the lower index counts as larger. Two passes over all scores leave few to
+// choose from.
 void partition_largest(std::span<const float> scores, int64_t count, std::span<int32_t> order) {
+  constexpr int64_t kSmall = 4096;
   const auto size = static_cast<int64_t>(scores.size());
   CHECK(count <= size && size <= static_cast<int64_t>(order.size()));
-  std::iota(order.begin(), order.begin() + size, 0);
-  const auto before = [&](int32_t a, int32_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; };
-  if (count < size) std::nth_element(order.begin(), order.begin() + count, order.begin() + size, before);
+  int64_t front = 0, back = size;
+  if (count < size && size > kSmall) {
+    const uint32_t least = lowest_bin(scores, count) << (32 - kBinBits);
+    for (int64_t i = 0; i < size; ++i) {
+      const bool may_be_large = ordered_bits(scores[i]) >= least;
+      order[may_be_large ? front : back - 1] = static_cast<int32_t>(i);
+      front += may_be_large ? 1 : 0;
+      back -= may_be_large ? 0 : 1;
+    }
+  } else {
+    std::iota(order.begin(), order.begin() + size, 0);
+    front = size;
+  }
+  const auto before = [&](int32_t a, int32_t b) {  // a total order, whatever a broken model computes
+    const uint32_t bits_a = ordered_bits(scores[a]), bits_b = ordered_bits(scores[b]);
+    return bits_a != bits_b ? bits_a > bits_b : a < b;
+  };
+  if (count < front) std::nth_element(order.begin(), order.begin() + count, order.begin() + front, before);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Allocator {
 }  // namespace
 
 Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
-                                  int64_t max_context_tokens, int num_threads) {
+                                  int64_t max_context_tokens, int num_threads, Numerics numerics) {
   const int64_t rows = max_rows, hidden = config.hidden_size, head_dim = config.head_dim;
   const int64_t query = config.num_attention_heads * head_dim;
   const int64_t grouped = config.o_groups * config.o_lora_rank;
@@ -54,6 +54,8 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.y, rows * hidden);
   allocate(ws.paired, rows * widest);
   allocate(ws.quantized, rows * widest_q8);
+  const int64_t widest_int8 = std::max(hidden, (experts_per_token + 1) * inner);
+  allocate(ws.int8, numerics == Numerics::kFast ? rows * widest_int8 / kSumBlock : 0);
 
   allocate(ws.qr, rows * config.q_lora_rank);
   allocate(ws.q, rows * query);

@@ -28,7 +28,7 @@ class Array {
 
 struct Workspace {
   static Result<Workspace> make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
-                                int64_t max_context_tokens, int num_threads);
+                                int64_t max_context_tokens, int num_threads, Numerics numerics);
   uint64_t size_bytes() const { return total_bytes; }
 
   // Residual streams: h [rows][4][hidden], fold weights pre [rows][4].
@@ -40,6 +40,7 @@ struct Workspace {
 
   // Activations as the products read them.
   Array<Bf16> paired, quantized;
+  Array<Int8Block> int8;  // in the fast mode
 
   // Attention.
   Array<Bf16> qr, q, kv, o, z;

@@ -59,7 +59,7 @@ Status check_prompt(const std::string& name, const std::string& path, Model& mod
 }
 
 // Over all prompts together: 99 % of the rows are within the tight limit, nearly all cached rows are equal.
-void compare_most_rows(const RowErrors& errors, Recorder& recorder) {
+void compare_most_rows(const RowErrors& errors, Numerics numerics, Recorder& recorder) {
   for (const auto& [item, rows] : errors) {
     if (rows.empty()) continue;
     const auto equal = std::count(rows.begin(), rows.end(), 0.0);
@@ -69,7 +69,8 @@ void compare_most_rows(const RowErrors& errors, Recorder& recorder) {
                        1 - static_cast<double>(equal) / static_cast<double>(rows.size()), kCachedRowsDiffer,
                        note);
     } else {
-      recorder.compare("tiny/all " + item, "row rms, 99 %", quantile(rows, kMostRowsShare), kMostRows, note);
+      recorder.compare("tiny/all " + item, "row rms, 99 %", quantile(rows, kMostRowsShare),
+                       most_rows(item, numerics), note);
     }
   }
 }
@@ -85,7 +86,8 @@ Status check_tiny(const VerifyOptions& options, Recorder& recorder) {
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(options.model_directory + "/tokenizer.json"));
   const ModelConfig& config = checkpoint.config();
   const auto token_map = engram_token_map(tokenizer, config.vocab_size);
-  ModelOptions model_options{.isa = options.isa, .num_threads = options.threads};
+  ModelOptions model_options{
+      .isa = options.isa, .numerics = options.numerics, .num_threads = options.threads};
   model_options.max_context_tokens = std::min(kLongestContext, config.max_position_embeddings);
   model_options.max_batch_tokens = kRowsPerCall;
   ASSIGN_OR_RETURN(const auto model, Model::load(checkpoint, token_map, model_options));
@@ -101,7 +103,7 @@ Status check_tiny(const VerifyOptions& options, Recorder& recorder) {
     const Status status = check_prompt(name, path, *model, recorder, errors);
     if (!status.ok()) recorder.fail("tiny/" + name, status.error().message());
   }
-  compare_most_rows(errors, recorder);
+  compare_most_rows(errors, options.numerics, recorder);
   return Status();
 }
 

@@ -367,7 +367,7 @@ void report(const PromptCheck& prompt, const RowErrors& errors, const LayerObser
   for (const auto& [item, rows] : errors) {
     if (rows.empty()) continue;
     prompt.compare(item, "row rms", *std::max_element(rows.begin(), rows.end()),
-                   worst_row(item, prompt.model.config().hidden_size),
+                   worst_row(item, prompt.model.config().hidden_size, prompt.numerics()),
                    fmt::format("{} rows, {} equal", rows.size(), std::count(rows.begin(), rows.end(), 0.0)));
   }
 }

@@ -23,8 +23,8 @@ int64_t count_equal_top1(std::span<const float> expected, std::span<const float>
 
 void compare_top1(const PromptCheck& prompt, const std::string& item, int64_t equal, int64_t rows) {
   if (rows == 0) return;
-  prompt.compare(item, kMissed, 1 - static_cast<double>(equal) / static_cast<double>(rows), kMissedAllowed,
-                 fmt::format("{} of {} equal", equal, rows));
+  prompt.compare(item, kMissed, 1 - static_cast<double>(equal) / static_cast<double>(rows),
+                 missed_allowed(prompt.numerics()), fmt::format("{} of {} equal", equal, rows));
 }
 
 // Rows whose largest entry is the golden one.
@@ -66,8 +66,10 @@ Status check_one_shot(const PromptCheck& prompt) {
   ASSIGN_OR_RETURN(const auto sequence, prompt.model.make_sequence());
   std::vector<float> found;
   RETURN_IF_ERROR(append_logits(prompt, *sequence, prompt.ids, LogitsRows::kAll, found));
-  const Top1Count top1 =
-      compare_logits(prompt, "one.logits", expected, found, n <= kShortPrompt ? kShortPromptRms : kFreeRms);
+  const Top1Count top1 = compare_logits(prompt, "one.logits", expected, found,
+                                        n <= kShortPrompt && prompt.numerics() == Numerics::kExact
+                                            ? kShortPromptRms
+                                            : free_rms(prompt.numerics()));
   compare_top1(prompt, "one.logits", top1.equal, top1.rows);
   return Status();
 }
@@ -94,8 +96,8 @@ Status check_splits(const PromptCheck& prompt) {
     for (int64_t p = prefilled; p < n; ++p) {
       RETURN_IF_ERROR(append_logits(prompt, *sequence, ids.subspan(p, 1), LogitsRows::kLast, found));
     }
-    const Top1Count top1 =
-        compare_logits(prompt, fmt::format("split.{}.logits", prefilled), expected, found, kFreeRms);
+    const Top1Count top1 = compare_logits(prompt, fmt::format("split.{}.logits", prefilled), expected, found,
+                                          free_rms(prompt.numerics()));
     all.equal += top1.equal;
     all.rows += top1.rows;
   }
@@ -169,15 +171,16 @@ Status check_decoding(const PromptCheck& prompt) {
     RETURN_IF_ERROR(
         draft_step(prompt, *sequence, std::span(golden.ids).subspan(step * width, width), drafts));
   }
-  const Top1Count top1 = compare_logits(prompt, "dec.logits", expected, found, kFreeRms);
+  const Top1Count top1 = compare_logits(prompt, "dec.logits", expected, found, free_rms(prompt.numerics()));
   compare_top1(prompt, "dec.logits", top1.equal, top1.rows);
   compare_top1(prompt, "dec.draft_ids", drafts.equal, drafts.rows);
   if (!golden.logits.empty()) {
-    prompt.compare("dec.draft_logits", kRelativeRms, relative_rms(golden.logits, drafts.logits), kFreeRms);
+    prompt.compare("dec.draft_logits", kRelativeRms, relative_rms(golden.logits, drafts.logits),
+                   free_rms(prompt.numerics()));
   }
   if (!golden.confidence.empty()) {
     prompt.compare("dec.draft_conf", kRelativeRms, relative_rms(golden.confidence, drafts.confidence),
-                   kFreeRms);
+                   free_rms(prompt.numerics()));
   }
   return Status();
 }

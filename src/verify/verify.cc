@@ -43,6 +43,9 @@ Result<VerifyReport> verify_golden(const VerifyOptions& options,
     return Error(Code::kInvalidArgument, "threads: found {}, expected at least 1", options.threads);
   }
   VerifyReport report;
+  ASSIGN_OR_RETURN(const Ops* ops, select_ops(options.isa));
+  report.isa = ops->name;
+  report.summation_order = summation_order(options.numerics);
   golden::Recorder recorder(report, on_check);
   if (has_tiny) RETURN_IF_ERROR(golden::check_tiny(options, recorder));
   if (has_ops) {
@@ -68,6 +71,7 @@ std::string verify_summary(const VerifyReport& report) {
         fmt::format("; top-1 agreement of logits {} of {} ({:.1f} %)", report.top1_equal, report.top1_rows,
                     100.0 * static_cast<double>(report.top1_equal) / static_cast<double>(report.top1_rows));
   }
+  if (!report.isa.empty()) text += fmt::format("; table {}, order {}", report.isa, report.summation_order);
   return text;
 }
 
@@ -76,6 +80,7 @@ std::string verify_json(const VerifyReport& report) {
   std::string text;
   JsonWriter json(text);
   json.begin_object().member("passed", report.passed());
+  json.member("isa", report.isa).member("summation_order", report.summation_order);
   json.key("counts").begin_object();
   json.member("passed", report.count(kPassed)).member("failed", report.count(kFailed));
   json.member("skipped", report.count(kSkipped)).end_object();

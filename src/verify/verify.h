@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kernels/ops.h"
 
 namespace deepinfer {
 
@@ -19,6 +20,7 @@ struct VerifyOptions {
   std::string model_directory;
   std::string golden_directory;
   std::string isa = "auto";  // a table of kernels/ops.h
+  Numerics numerics = Numerics::kExact;
   int threads = 1;
 };
 
@@ -34,6 +36,7 @@ struct VerifyCheck {
 };
 
 struct VerifyReport {
+  std::string isa, summation_order;  // what ran
   std::vector<VerifyCheck> checks;
   int64_t top1_equal = 0;  // rows of logits whose largest entry is the golden one, over all prompts
   int64_t top1_rows = 0;

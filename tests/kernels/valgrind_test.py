@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build/release/src/kernels/kernels_test"
 # Small cases of every op with odd tails; all of them would take half an hour.
 CASES = ["ListsOfProducts", "OddNumbersOfColumns", "RowsMayBeGathered", "EveryWeightCode", "NormRotation", "Engram",
-         "HyperConnections", "IndexScores", "Operands"]
+         "HyperConnections", "IndexScores", "Operands", "Int8ActivationsEqual", "FastProductsOfExactCodes"]
 
 
 @pytest.mark.slow

@@ -51,39 +51,71 @@ double loss_of(std::span<const float> logits, int32_t target) {
   return std::log(sum) + peak - logits[static_cast<size_t>(target)];
 }
 
-TEST(TeacherTest, LossWithinOnePercentAndTheSameLikeliestTokens) {
-  const std::vector<TeacherPrompt> prompts = read_prompts();
-  ASSERT_EQ(prompts.size(), 200u);
-  const auto checkpoint = Checkpoint::open(kMini);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
-  const auto tokenizer = Tokenizer::load(std::string(kMini) + "/tokenizer.json");
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
-  const int64_t vocab = checkpoint->config().vocab_size;
-  const auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, vocab), {.num_threads = 2});
-  ASSERT_TRUE(model.ok()) << model.error().message();
+struct Score {
+  double loss = 0, teacher_loss = 0;  // sums over the predicted positions
+  int64_t count = 0, equal = 0;       // positions, and those with the trainer's likeliest token
+  std::vector<int32_t> likeliest;
+};
 
-  double loss = 0, teacher_loss = 0;
-  int64_t equal = 0, count = 0;
+Score score_prompts(const std::vector<TeacherPrompt>& prompts, Numerics numerics) {
+  Score score;
+  const auto checkpoint = Checkpoint::open(kMini);
+  const auto tokenizer = Tokenizer::load(std::string(kMini) + "/tokenizer.json");
+  if (!checkpoint.ok() || !tokenizer.ok()) {
+    ADD_FAILURE() << (checkpoint.ok() ? tokenizer.error() : checkpoint.error()).message();
+    return score;
+  }
+  const int64_t vocab = checkpoint->config().vocab_size;
+  const auto model =
+      Model::load(*checkpoint, engram_token_map(*tokenizer, vocab), {.numerics = numerics, .num_threads = 2});
+  if (!model.ok()) {
+    ADD_FAILURE() << model.error().message();
+    return score;
+  }
+  EXPECT_EQ((*model)->summation_order(), summation_order(numerics));
   for (const TeacherPrompt& prompt : prompts) {
     auto sequence = (*model)->make_sequence();
-    ASSERT_TRUE(sequence.ok()) << sequence.error().message();
     const SequenceSpan span{sequence->get(), 0, prompt.ids, LogitsRows::kAll};
     const auto logits = (*model)->forward({&span, 1});
-    ASSERT_TRUE(logits.ok()) << logits.error().message();
+    if (!logits.ok()) {
+      ADD_FAILURE() << logits.error().message();
+      return score;
+    }
     for (size_t i = 0; i < prompt.top1.size(); ++i) {
       const size_t target = static_cast<size_t>(prompt.loss_from) + i;
       const auto row = logits->subspan((target - 1) * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
-      loss += loss_of(row, prompt.ids[target]);
-      equal += std::max_element(row.begin(), row.end()) - row.begin() == prompt.top1[i];
+      score.loss += loss_of(row, prompt.ids[target]);
+      score.likeliest.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+      score.equal += score.likeliest.back() == prompt.top1[i];
     }
-    count += std::ssize(prompt.top1);
-    teacher_loss += prompt.loss * static_cast<double>(prompt.top1.size());
+    score.count += std::ssize(prompt.top1);
+    score.teacher_loss += prompt.loss * static_cast<double>(prompt.top1.size());
   }
-  std::printf("loss %.6f, trainer %.6f (%+.2f %%); likeliest token equal %ld of %ld (%.2f %%)\n",
-              loss / static_cast<double>(count), teacher_loss / static_cast<double>(count),
-              100 * (loss / teacher_loss - 1), equal, count, 100.0 * static_cast<double>(equal) / static_cast<double>(count));
-  EXPECT_NEAR(loss / teacher_loss, 1, 0.01);
-  EXPECT_GE(equal * 100, count * 98);
+  std::printf("%s: loss %.6f, trainer %.6f (%+.2f %%); likeliest token equal %ld of %ld (%.2f %%)\n",
+              std::string(summation_order(numerics)).c_str(), score.loss / static_cast<double>(score.count),
+              score.teacher_loss / static_cast<double>(score.count),
+              100 * (score.loss / score.teacher_loss - 1), score.equal, score.count,
+              100.0 * static_cast<double>(score.equal) / static_cast<double>(score.count));
+  return score;
+}
+
+TEST(TeacherTest, LossWithinOnePercentAndTheSameLikeliestTokensInBothModes) {
+  const std::vector<TeacherPrompt> prompts = read_prompts();
+  ASSERT_EQ(prompts.size(), 200u);
+  const Score exact = score_prompts(prompts, Numerics::kExact),
+              fast = score_prompts(prompts, Numerics::kFast);
+  for (const Score* score : {&exact, &fast}) {
+    EXPECT_NEAR(score->loss / score->teacher_loss, 1, 0.01);
+    EXPECT_GE(score->equal * 100, score->count * 98);
+  }
+  ASSERT_EQ(exact.likeliest.size(), fast.likeliest.size());
+  int64_t same = 0;
+  for (size_t i = 0; i < exact.likeliest.size(); ++i) same += exact.likeliest[i] == fast.likeliest[i];
+  std::printf("fast against exact: loss %+.3f %%; likeliest token equal %ld of %ld (%.2f %%)\n",
+              100 * (fast.loss / exact.loss - 1), same, exact.count,
+              100.0 * static_cast<double>(same) / static_cast<double>(exact.count));
+  EXPECT_NE(exact.loss, fast.loss);  // the mode is at work
+  EXPECT_GE(same * 100, exact.count * 98);
 }
 
 }  // namespace

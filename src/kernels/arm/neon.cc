@@ -1,10 +1,12 @@
-// The NEON table: everything in eight lanes, two registers each. Needs nothing beyond Armv8.0.
+// The NEON table: everything in eight lanes, two registers each. Needs nothing beyond Armv8.0, and uses the
+// dot products of bytes where the processor has them.
 #include "kernels/arm/neon.h"
 
 #include "kernels/ref/ref_ops.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
+#include <sys/auxv.h>
 
 #include <algorithm>
 #include <cmath>

@@ -162,6 +162,7 @@ inline void store_pairs(uint32x4_t pairs, float* lower, float* upper) {
 }
 
 inline void decode_fp8_line(const std::byte* line, float (*out)[kRowGroup]) {
+#pragma GCC unroll 4
   for (int rows = 0; rows < kRowGroup; rows += 4) {
     const uint8x16_t codes = vld1q_u8(reinterpret_cast<const uint8_t*>(line) + 4 * rows);
     const uint16x8_t first = vmovl_u8(vget_low_u8(codes)), second = vmovl_high_u8(codes);
@@ -173,6 +174,7 @@ inline void decode_fp8_line(const std::byte* line, float (*out)[kRowGroup]) {
 }
 
 inline void decode_fp4_line(const std::byte* line, float (*out)[kRowGroup]) {
+#pragma GCC unroll 4
   for (int rows = 0; rows < kRowGroup; rows += 4) {
     const uint8x16_t codes = vld1q_u8(reinterpret_cast<const uint8_t*>(line) + 4 * rows);
     const Bf16Codes low = decode_e2m1(vandq_u8(codes, vdupq_n_u8(15))), high = decode_e2m1(vshrq_n_u8(codes, 4));
@@ -187,7 +189,72 @@ inline void decode_fp4_line(const std::byte* line, float (*out)[kRowGroup]) {
 }
 
 inline void decode_bf16_line(const std::byte* line, float (*out)[kRowGroup]) {
+#pragma GCC unroll 4
   for (int rows = 0; rows < kRowGroup; rows += 4) {
     store_pairs(vld1q_u32(reinterpret_cast<const uint32_t*>(line) + rows), out[1] + rows, out[0] + rows);
+  }
+}
+
+// ---- FP4 weights as bytes: twice their value
+// -----------------------------------------------------------------------------
+
+struct Int8Weights {
+  int8x16_t bytes[8][4];  // four columns each, four rows each
+};
+
+inline Int8Weights decode_int8(const std::byte* lines) {  // of one block
+  alignas(16) static constexpr int8_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const int8x16_t table = vld1q_s8(kTwice);
+  Int8Weights weights;
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 2, lines += 64) {
+#pragma GCC unroll 4
+    for (int rows = 0; rows < 4; ++rows) {
+      const uint8x16_t codes = vld1q_u8(reinterpret_cast<const uint8_t*>(lines) + 16 * rows);
+      weights.bytes[i][rows] = vqtbl1q_s8(table, vandq_u8(codes, vdupq_n_u8(15)));
+      weights.bytes[i + 1][rows] = vqtbl1q_s8(table, vshrq_n_u8(codes, 4));
+    }
+  }
+  return weights;
+}
+
+// Four rows of a block: the sums of eight times four products.
+inline int32x4_t sum_products(const Int8Weights& weights, int rows, const int8_t* codes) {
+  int32x4_t low = vdupq_n_s32(0), high = vdupq_n_s32(0);  // of two rows each, halves of a row side by side
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    int32_t four;
+    __builtin_memcpy(&four, codes + 4 * i, sizeof(four));
+    const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four)), w = weights.bytes[i][rows];
+    low = vpadalq_s16(low, vmull_s8(vget_low_s8(w), vget_low_s8(x)));
+    high = vpadalq_s16(high, vmull_high_s8(w, x));
+  }
+  return vpaddq_s32(low, high);
+}
+
+// With the instruction for four products of bytes (the feature dotprod of Armv8.2): one for seven of the
+// above.
+__attribute__((target("+dotprod"))) inline int32x4_t sum_products_dot(const Int8Weights& weights, int rows,
+                                                                      const int8_t* codes) {
+  int32x4_t sum = vdupq_n_s32(0);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    int32_t four;
+    __builtin_memcpy(&four, codes + 4 * i, sizeof(four));
+    sum = vdotq_s32(sum, weights.bytes[i][rows], vreinterpretq_s8_s32(vdupq_n_s32(four)));
+  }
+  return sum;
+}
+inline bool has_dot_products() {
+  static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  return has;
+}
+
+// The whole numbers of a block, sixteen rows, as fp32.
+inline void multiply_int8(const Int8Weights& weights, const Int8Block& x, F8 (&sums)[2]) {
+  const auto sum = has_dot_products() ? sum_products_dot : sum_products;
+  for (int half = 0; half < 2; ++half) {
+    sums[half] = {vcvtq_f32_s32(sum(weights, 2 * half, x.codes)),
+                  vcvtq_f32_s32(sum(weights, 2 * half + 1, x.codes))};
   }
 }

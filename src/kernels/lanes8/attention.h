@@ -30,16 +30,20 @@ constexpr int64_t kKeyTile = 8;
 // Dot products of up to eight fp32 rows with eight queries at once: lane = query. query_t: [dim][query_stride].
 template <int kRows>
 inline void dot_tile(const float* rows, int64_t dim, const float* query_t, int64_t query_stride, F8* dots) {
+#pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) dots[i] = zero8();
   for (int64_t begin = 0; begin < dim; begin += kSumBlock) {
     F8 partial[kRows];
+#pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) partial[i] = zero8();
     for (int64_t d = begin; d < begin + kSumBlock; ++d) {
       const F8 query = load8(query_t + d * query_stride);
+#pragma GCC unroll 8
       for (int i = 0; i < kRows; ++i) {
         partial[i] = fma8(query, set8(rows[i * dim + d]), partial[i]);
       }
     }
+#pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) dots[i] = add8(dots[i], partial[i]);
   }
 }
@@ -105,17 +109,21 @@ void weighted_sum32(const AttentionArgs& args, const AttentionList& list, const 
       F8 partial[4] = {zero8(), zero8(), zero8(), zero8()};
       for (int64_t i = begin; i < std::min(begin + kSumBlock, end); ++i) {
         const F8 weight = set8(weights[i * 8]);
+#pragma GCC unroll 4
         for (int v = 0; v < 4; ++v) {
           partial[v] = fma8(weight, load8(rows + i * dim + 8 * v), partial[v]);
         }
       }
+#pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) chunk[v] = add8(chunk[v], partial[v]);
     }
     begin = end;
     const F8 factor = set8(factors[0]);
+#pragma GCC unroll 4
     for (int v = 0; v < 4; ++v) sum[v] = fma8(sum[v], factor, chunk[v]);
   }
   alignas(32) float values[32];
+#pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) store8(values + 8 * v, div8(sum[v], set8(total)));
   for (int d = 0; d < 32; ++d) out[d] = to_bf16(values[d]);
 }

@@ -34,9 +34,11 @@ template <int kCount>
 inline void accumulate_block(const WeightBlock& w, int64_t length, const float (*x)[kSumBlock], const float* scales,
                              float (*acc)[kRowGroup]) {
   F8 low[kCount], high[kCount];
+#pragma GCC unroll 4
   for (int t = 0; t < kCount; ++t) low[t] = high[t] = zero8();
   for (int64_t k = 0; k < length; ++k) {
     const F8 w_low = load8(w[k]), w_high = load8(w[k] + 8);
+#pragma GCC unroll 4
     for (int t = 0; t < kCount; ++t) {
       const F8 value = set8(x[t][k]);
       low[t] = fma8(w_low, value, low[t]);
@@ -44,6 +46,7 @@ inline void accumulate_block(const WeightBlock& w, int64_t length, const float (
     }
   }
   const F8 s_low = load8(scales), s_high = load8(scales + 8);
+#pragma GCC unroll 4
   for (int t = 0; t < kCount; ++t) {
     store8(acc[t], add8(load8(acc[t]), mul8(low[t], s_low)));
     store8(acc[t] + 8, add8(load8(acc[t] + 8), mul8(high[t], s_high)));
@@ -59,6 +62,7 @@ template <int kCount>
 void accumulate_tile(const WeightBlock& w, const ActivationRows& x, int64_t first, int64_t block, int64_t length,
                      const float* scales, float (*acc)[kRowGroup]) {
   alignas(32) float values[kCount][kSumBlock];
+#pragma GCC unroll 4
   for (int t = 0; t < kCount; ++t) widen_block(x.row(first + t) + block * kSumBlock, length, values[t]);
   accumulate_block<kCount>(w, length, values, scales, acc);
 }
@@ -100,8 +104,39 @@ void linear_group(const MatrixView& w, int64_t group, const ActivationRows& x, c
   }
 }
 
+// FP4 weights and INT8 activations: whole numbers within a block.
+void int8_group(const MatrixView& w, int64_t group, const ActivationRows& x, const OutputRows& y) {
+  const int64_t lanes = std::min(kRowGroup, w.rows - group * kRowGroup);
+  for (int64_t first = 0; first < x.count; first += kMaxTokens) {
+    const int64_t count = std::min(kMaxTokens, x.count - first);
+    float acc[kMaxTokens][kRowGroup];
+    std::fill_n(&acc[0][0], count * kRowGroup, 0.0f);
+    for (int64_t block = 0; block < w.num_blocks(); ++block) {
+      const std::byte* lines = w.data + group * w.group_bytes() + block * kSumBlock * 8;
+      const uint8_t* codes = w.scales + (group * w.num_blocks() + block) * kRowGroup;
+      float scales[kRowGroup];
+      for (int64_t r = 0; r < kRowGroup; ++r) scales[r] = e8m0_to_float(codes[r]);
+      const Int8Weights weights = decode_int8(lines);
+      for (int64_t t = 0; t < count; ++t) {
+        const Int8Block& values = x.int8_row(first + t)[block];
+        F8 sums[2];
+        multiply_int8(weights, values, sums);
+        for (int half = 0; half < 2; ++half) {
+          float* out = acc[t] + 8 * half;
+          store8(out, fma8(sums[half], mul8(load8(scales + 8 * half), set8(values.scale)), load8(out)));
+        }
+      }
+    }
+    store_outputs(acc, first, count, group * kRowGroup, lanes, y);
+  }
+}
+
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
   for_each_chunk(*ctx.pool, tasks, [](const LinearTask& task, int64_t first, int64_t count) {
-    for (int64_t group = first; group < first + count; ++group) linear_group(task.weights, group, task.x, task.y);
+    const bool fast = task.weights.kind == MatrixKind::kFp4 && task.x.int8 != nullptr;
+    for (int64_t group = first; group < first + count; ++group) {
+      fast ? int8_group(task.weights, group, task.x, task.y)
+           : linear_group(task.weights, group, task.x, task.y);
+    }
   });
 }

@@ -6,6 +6,7 @@ inline F8 exp8(F8 x) {
   F8 r = fma8(n, set8(-kLn2High), x);
   r = fma8(n, set8(-kLn2Low), r);
   F8 p = set8(kExpPolynomial[0]);
+#pragma GCC unroll 6
   for (int i = 1; i < 6; ++i) p = fma8(p, r, set8(kExpPolynomial[i]));
   p = add8(fma8(p, mul8(r, r), r), set8(1.0f));
   F8 result = select8(less8(x, set8(kExpLowest)), zero8(), raise8(p, n));

@@ -46,12 +46,14 @@ float inverse_rms(const Bf16* x, int64_t count, float eps) {
 // Q8 of one block as an operand.
 void quantize_block(const Bf16* x, Bf16* values) {
   F8 v[4], amax = set8(1e-4f);
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     v[i] = load_bf16(x + 8 * i);
     amax = max8(abs8(v[i]), amax);  // a NaN is passed over
   }
   const float scale = e8m0_to_float(power_of_two_ceiling(largest_lane(amax) * (1.0f / 448.0f)));
   const F8 scale8 = set8(scale), inverse = set8(1.0f / scale);
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     store_exchanged(values + 8 * i, mul8(round_e4m3(mul8(v[i], inverse)), scale8));
   }
@@ -60,6 +62,44 @@ void quantize_block(const Bf16* x, Bf16* values) {
 void quantize_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
   for_each_row(ctx, rows, cols, [&](int64_t row) {
     for (int64_t k = row * cols; k < (row + 1) * cols; k += 32) quantize_block(x + k, values + k);
+  });
+}
+
+void encode_int8(KernelContext& ctx, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks) {
+  const int64_t num_blocks = cols / kSumBlock;
+  for_each_row(ctx, rows, 2 * cols, [&](int64_t row) {
+    for (int64_t block = row * num_blocks; block < (row + 1) * num_blocks; ++block) {
+      const Bf16* x = values + block * kSumBlock;
+      F8 v[4], largest = set8(kInt8Least), check = zero8();
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        v[i] = load_bf16(x + 8 * i);
+        largest = max8(abs8(v[i]), largest);
+        check = add8(check, mul8(v[i], zero8()));  // NaN where a number is not finite
+      }
+      Int8Block& out = blocks[block];
+      float checks[8];
+      store8(checks, check);
+      if (std::any_of(checks, checks + 8, [](float zero) { return zero != 0; })) {
+        out = {.codes = {}, .minus_12_sum = 0, .scale = NAN};
+        continue;
+      }
+      const float scale = e8m0_to_float(power_of_two_ceiling(largest_lane(largest) * (1.0f / 127.0f)));
+      const F8 inverse = set8(1.0f / scale);
+      int32_t sum = 0;
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        float codes[8];
+        store8(codes, round8(mul8(v[i], inverse)));
+        for (int j = 0; j < 8; ++j) {
+          const auto code = static_cast<int32_t>(codes[kInt8Order[j] ^ 1]);
+          out.codes[8 * i + j] = static_cast<int8_t>(code);
+          sum += code;
+        }
+      }
+      out.minus_12_sum = -12 * sum;
+      out.scale = 0.5f * scale;
+    }
   });
 }
 
@@ -134,28 +174,42 @@ void sum_rows(KernelContext& ctx, const Bf16* x, const int32_t* index, int64_t c
 // kBlocks of them run side by side.
 template <int kRows, int kBlocks>
 void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t first, int64_t last, float* sums) {
-  const int64_t num_blocks = fn.num_blocks();
+  const int64_t num_blocks = fn.num_blocks(), group_bytes = fn.group_bytes();
   int64_t block = first;
   for (; block + kBlocks <= last; block += kBlocks) {
-    F8 acc[kRows][kBlocks][3] = {};
+    F8 acc[kRows][kBlocks][3];
     float squares[kRows][kBlocks] = {};
-    for (int64_t i = 0; i < kSumBlock; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int b = 0; b < kBlocks; ++b) acc[r][b][0] = acc[r][b][1] = acc[r][b][2] = zero8();
+    }
+    const std::byte* column = fn.data + block * kSumBlock * 32;  // eight numbers of each group of rows
+    const Bf16* x = h + block * kSumBlock;
+    for (int64_t i = 0; i < kSumBlock; ++i, column += 32, ++x) {
+#pragma GCC unroll 4
       for (int b = 0; b < kBlocks; ++b) {
-        const int64_t k = (block + b) * kSumBlock + i;
         F8 w[3];
+#pragma GCC unroll 3
         for (int g = 0; g < 3; ++g) {
-          w[g] = load8(reinterpret_cast<const float*>(fn.data + g * fn.group_bytes()) + k * 8);
+          w[g] = load8(reinterpret_cast<const float*>(column + g * group_bytes + b * kSumBlock * 32));
         }
+#pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          const float value = to_float(h[r * width + k]);
+          const float value = to_float(x[r * width + b * kSumBlock]);
+          const F8 values = set8(value);
           squares[r][b] = __builtin_fmaf(value, value, squares[r][b]);
-          for (int g = 0; g < 3; ++g) acc[r][b][g] = fma8(w[g], set8(value), acc[r][b][g]);
+#pragma GCC unroll 3
+          for (int g = 0; g < 3; ++g) acc[r][b][g] = fma8(w[g], values, acc[r][b][g]);
         }
       }
     }
+#pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
       for (int b = 0; b < kBlocks; ++b) {
         float* out = sums + (r * num_blocks + block + b) * kHcSumStride;
+#pragma GCC unroll 3
         for (int g = 0; g < 3; ++g) store8(out + 8 * g, acc[r][b][g]);
         out[24] = squares[r][b];
       }
@@ -180,6 +234,7 @@ void hc_finish(const HcParams& params, const float* sums, int64_t width, float* 
   Double4 acc[6] = {};
   float squares = 0;
   for (int64_t block = 0; block < params.fn.num_blocks(); ++block, sums += kHcSumStride) {
+#pragma GCC unroll 6
     for (int i = 0; i < 6; ++i) {
       Float4 part;
       std::memcpy(&part, sums + 4 * i, sizeof(part));
@@ -188,6 +243,7 @@ void hc_finish(const HcParams& params, const float* sums, int64_t width, float* 
     squares += sums[24];
   }
   const float rho = 1.0f / std::sqrt(squares / static_cast<float>(width) + params.norm_eps);
+#pragma GCC unroll 6
   for (int i = 0; i < 6; ++i) {
     const Float4 product = __builtin_convertvector(acc[i], Float4) * rho;
     std::memcpy(m + 4 * i, &product, sizeof(product));
@@ -235,9 +291,11 @@ void hc_fold(KernelContext& ctx, const Bf16* h, const float* weights, int64_t we
   for_each_row(ctx, rows, 2 * hidden, [&](int64_t row) {
     const Bf16* streams = h + row * 4 * hidden;
     F8 w[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) w[i] = set8(weights[row * weight_stride + i]);
     for (int64_t d = 0; d < hidden; d += 8) {
       F8 sum = mul8(w[0], load_bf16(streams + d));
+#pragma GCC unroll 4
       for (int i = 1; i < 4; ++i) sum = add8(sum, mul8(w[i], load_bf16(streams + i * hidden + d)));
       store_bf16(x + row * hidden + d, sum);
     }
@@ -251,10 +309,13 @@ void hc_unfold(KernelContext& ctx, const Bf16* y, const HcMix* mixes, int64_t ro
     const HcMix& mix = mixes[row];
     for (int64_t d = 0; d < hidden; d += 8) {
       F8 old[4];
+#pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) old[i] = load_bf16(streams + i * hidden + d);
       const F8 value = load_bf16(y + row * hidden + d);
+#pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
         F8 sum = mul8(set8(mix.c[0][j]), old[0]);
+#pragma GCC unroll 4
         for (int i = 1; i < 4; ++i) sum = add8(sum, mul8(set8(mix.c[i][j]), old[i]));
         store_bf16(streams + j * hidden + d, add8(mul8(set8(mix.p[j]), value), sum));
       }

@@ -6,6 +6,7 @@ inline Ops make_table(std::string_view name) {
       .linear_list = linear_list,
       .quantize_rows = quantize_rows,
       .pair_rows = pair_rows,
+      .encode_int8 = encode_int8,
       .rms_norm = rms_norm,
       .rotate = rotate,
       .hc_mix = hc_mix,

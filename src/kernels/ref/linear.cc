@@ -21,6 +21,20 @@ float dot(const MatrixView& w, int64_t row, const Bf16* x) {
   return acc;
 }
 
+// The same in the fast mode: whole numbers within a block.
+float dot_int8(const MatrixView& w, int64_t row, const Int8Block* x) {
+  float acc = 0;
+  for (int64_t block = 0; block < w.num_blocks(); ++block) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < kSumBlock; ++i) {
+      const int64_t col = block * kSumBlock + i / 8 * 8 + kInt8Order[i % 8];
+      sum += static_cast<int32_t>(2 * w.element(row, col)) * x[block].codes[i];
+    }
+    acc = std::fma(static_cast<float>(sum), w.scale(row, block * kSumBlock) * x[block].scale, acc);
+  }
+  return acc;
+}
+
 }  // namespace
 
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
@@ -29,7 +43,8 @@ void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
     ctx.pool->parallel_for(weights.rows, 16, [&weights = weights, &x = x, &y = y](int64_t begin, int64_t end) {
       for (int64_t i = 0; i < x.count; ++i) {
         for (int64_t n = begin; n < end; ++n) {
-          const float acc = dot(weights, n, x.row(i));
+          const bool fast = weights.kind == MatrixKind::kFp4 && x.int8 != nullptr;
+          const float acc = fast ? dot_int8(weights, n, x.int8_row(i)) : dot(weights, n, x.row(i));
           if (y.f32 != nullptr) {
             y.f32[i * y.stride + n] = acc;
           } else {
@@ -46,6 +61,33 @@ void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf
     uint8_t codes[32];
     const float scale = e8m0_to_float(quantize_q8(x + 32 * block, codes));
     for (int i = 0; i < 32; ++i) values[32 * block + (i ^ 1)] = to_bf16(e4m3_to_float(codes[i]) * scale);
+  }
+}
+
+void encode_int8(KernelContext&, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks) {
+  for (int64_t block = 0; block < rows * cols / kSumBlock; ++block) {
+    const Bf16* x = values + kSumBlock * block;
+    Int8Block& out = blocks[block];
+    float largest = 0;
+    bool finite = true;
+    for (int i = 0; i < kSumBlock; ++i) {
+      const float magnitude = std::fabs(to_float(x[i]));
+      largest = std::max(largest, magnitude);
+      finite = finite && magnitude < INFINITY;
+    }
+    if (!finite) {
+      out = {.codes = {}, .minus_12_sum = 0, .scale = NAN};
+      continue;
+    }
+    const float scale = e8m0_to_float(power_of_two_ceiling(std::max(largest, kInt8Least) * (1.0f / 127.0f)));
+    int32_t sum = 0;
+    for (int i = 0; i < kSumBlock; ++i) {
+      const int col = i / 8 * 8 + kInt8Order[i % 8];
+      out.codes[i] = static_cast<int8_t>(std::nearbyint(to_float(x[col ^ 1]) / scale));
+      sum += out.codes[i];
+    }
+    out.minus_12_sum = -12 * sum;
+    out.scale = 0.5f * scale;
   }
 }
 

@@ -8,6 +8,7 @@ namespace deepinfer::ref {
 
 void linear_list(KernelContext&, std::span<const LinearTask> tasks);
 void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+void encode_int8(KernelContext&, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks);
 void pair_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
 void rms_norm(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
 void rotate(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,

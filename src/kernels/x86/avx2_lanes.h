@@ -35,16 +35,19 @@ inline float largest_lane(F8 x) {  // of numbers
 // Lane j of vector i changes places with lane i of vector j.
 inline void transpose8(F8* r) {
   F8 t[8], s[8];
+#pragma GCC unroll 8
   for (int i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
     t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
   }
+#pragma GCC unroll 8
   for (int i = 0; i < 8; i += 4) {
     s[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
     s[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
     s[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
     s[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
   }
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     r[i] = _mm256_permute2f128_ps(s[i], s[i + 4], 0x20);
     r[i + 4] = _mm256_permute2f128_ps(s[i], s[i + 4], 0x31);
@@ -150,8 +153,10 @@ inline void decode_fp8_line(const std::byte* line, float (*out)[kRowGroup]) {
                              _mm_setr_epi8(0, -1, -1, -1, 2, -1, -1, -1, 4, -1, -1, -1, 6, -1, -1, -1),
                              _mm_setr_epi8(9, -1, -1, -1, 11, -1, -1, -1, 13, -1, -1, -1, 15, -1, -1, -1),
                              _mm_setr_epi8(8, -1, -1, -1, 10, -1, -1, -1, 12, -1, -1, -1, 14, -1, -1, -1)};
+#pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     const __m256i codes = load_half(line, half);
+#pragma GCC unroll 8
     for (int i = 0; i < 4; ++i) {
       store8(out[i] + 8 * half, decode_e4m3(_mm256_shuffle_epi8(codes, _mm256_broadcastsi128_si256(column[i]))));
     }
@@ -159,8 +164,10 @@ inline void decode_fp8_line(const std::byte* line, float (*out)[kRowGroup]) {
 }
 
 inline void decode_fp4_line(const std::byte* line, float (*out)[kRowGroup]) {
+#pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     const __m256i codes = load_half(line, half);
+#pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       store8(out[i] + 8 * half, decode_e2m1(_mm256_srli_epi32(codes, (i % 2 == 0 ? 16 : 0) + i / 2 * 4)));
     }
@@ -169,9 +176,51 @@ inline void decode_fp4_line(const std::byte* line, float (*out)[kRowGroup]) {
 
 inline void decode_bf16_line(const std::byte* line, float (*out)[kRowGroup]) {
   const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+#pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
     const __m256i pairs = load_half(line, half);
     store8(out[0] + 8 * half, _mm256_castsi256_ps(_mm256_and_si256(pairs, upper)));
     store8(out[1] + 8 * half, _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)));
+  }
+}
+
+// ---- FP4 weights as bytes: 12 + twice their value
+// ------------------------------------------------------------------------
+
+struct Int8Weights {
+  __m256i bytes[8][2];  // four columns each, then rows 0 to 7 and 8 to 15
+};
+
+inline Int8Weights decode_int8(const std::byte* lines) {  // of one block
+  const __m256i table =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+  const __m256i nibble = _mm256_set1_epi8(15);
+  Int8Weights weights;
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 2, lines += 64) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const __m256i codes = load_half(lines, half);
+      weights.bytes[i][half] = _mm256_shuffle_epi8(table, _mm256_and_si256(codes, nibble));
+      weights.bytes[i + 1][half] =
+          _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(codes, 4), nibble));
+    }
+  }
+  return weights;
+}
+
+// The whole numbers of a block, sixteen rows, as fp32. Sums of two products stay within 16 bits.
+inline void multiply_int8(const Int8Weights& weights, const Int8Block& x, F8 (&sums)[2]) {
+#pragma GCC unroll 2
+  for (int half = 0; half < 2; ++half) {
+    __m256i acc = _mm256_set1_epi32(x.minus_12_sum);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      int32_t four;
+      __builtin_memcpy(&four, x.codes + 4 * i, sizeof(four));
+      const __m256i pairs = _mm256_maddubs_epi16(weights.bytes[i][half], _mm256_set1_epi32(four));
+      acc = _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    sums[half] = _mm256_cvtepi32_ps(acc);
   }
 }

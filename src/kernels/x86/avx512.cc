@@ -50,6 +50,23 @@ struct Fp8Decoder {
   }
 };
 
+inline __m512i dot_bytes(__m512i acc, __m512i w, __m512i x) {  // no pair of products is beyond 2 * 24 * 127
+  return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(w, x), _mm512_set1_epi16(1)));
+}
+
+struct Int8Decoder {
+  __m512i table, nibble;
+  Int8Decoder()
+      : table(
+            _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0))),
+        nibble(_mm512_set1_epi8(15)) {}
+  inline void line(const std::byte* line, __m512i (&bytes)[2]) const {
+    const __m512i codes = _mm512_loadu_si512(line);
+    bytes[0] = _mm512_shuffle_epi8(table, _mm512_and_si512(codes, nibble));
+    bytes[1] = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble));
+  }
+};
+
 #include "kernels/x86/avx512_linear.h"
 
 #include "kernels/x86/avx512_attention.h"

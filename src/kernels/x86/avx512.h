@@ -1,4 +1,5 @@
-// The AVX-512 tables (private to the kernels room): `avx512` needs F, BW, DQ and VL; `avx512bf16` also BF16 and VBMI.
+// The AVX-512 tables (private to the kernels room): `avx512` needs F, BW, DQ and VL; `avx512bf16` also BF16,
+// VNNI and VBMI.
 #pragma once
 
 #include "kernels/ops.h"

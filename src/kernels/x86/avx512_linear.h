@@ -1,17 +1,19 @@
-// Products in 512-bit registers, for both AVX-512 tables (private to the kernels room). To be included inside the namespace
-// of a table, below its target pragma and after all standard headers; the includer has defined
+// Products in 512-bit registers, for both AVX-512 tables (private to the kernels room). To be included inside
+// the namespace of a table, below its target pragma and after all standard headers; the includer has defined
 //
 //   kNativeDot                       there is an instruction for dot products of bf16 pairs
-//   native_dot(acc, w, x)            that instruction: the upper number of each pair first, then the lower, one fma each
+//   native_dot(acc, w, x)            that instruction: the upper number of each pair first, then the lower
 //   Fp8Decoder: void line(const std::byte*, __m512i (&pairs)[2])
+//   dot_bytes, Int8Decoder           see avx512_int8.h
 //
-// Lanes are output rows, never terms of one sum, so the bits are those of kernels/ref. Weights become vectors of bf16 pairs
-// (lane = row, pair = two columns) in registers for up to eight rows of activations, and in a panel that stays in the
-// first cache level for more.
+// Lanes are output rows, never terms of one sum, so the bits are those of kernels/ref. Weights become vectors
+// of bf16 pairs (lane = row, pair = two columns) in registers for up to eight rows of activations, and in a
+// panel that stays in the first cache level for more.
 //
 // The dot instruction takes denormal operands and results for zero, which numbers like these never meet:
-//   weights E2M1 or E4M3, times a scale within 2^+-32;  activations 0 or 2^-40 .. 2^60 in magnitude
-// Chunks with other activations, and bf16 weights, run on fp32 multiply-adds, with the same bits.
+//   weights E2M1 or E4M3, times a scale within 2^+-32;  weights in bf16, and activations, 0 or 2^-40 .. 2^60
+//   in magnitude
+// Chunks with other numbers run on fp32 multiply-adds, with the same bits.
 
 // ---- vectors of pairs --------------------------------------------------------------------------------------------------
 
@@ -412,6 +414,8 @@ void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool
   }
 }
 
+#include "kernels/x86/avx512_int8.h"
+
 // ---- the list ------------------------------------------------------------------------------------------------------------
 
 // All numbers are 0 or 2^-40 .. 2^60 in magnitude.
@@ -422,7 +426,10 @@ bool is_ordinary(const ActivationRows& x, int64_t cols) {
   for (int64_t i = 0; i < x.count; ++i) {
     const Bf16* row = x.row(i);
     for (int64_t k = 0; k < cols; k += 32) {
-      const __m512i magnitude = _mm512_and_si512(load512(row + k), _mm512_set1_epi16(0x7fff));
+      const int64_t rest = (cols + 1) / 2 * 2 - k;  // whole pairs
+      const auto mask = static_cast<__mmask32>(rest >= 32 ? ~0u : (1u << rest) - 1);
+      const __m512i magnitude =
+          _mm512_and_si512(_mm512_maskz_loadu_epi16(mask, row + k), _mm512_set1_epi16(0x7fff));
       const __mmask32 outside = _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(magnitude, least), range);
       strange |= _mm512_mask_test_epi16_mask(outside, magnitude, magnitude);
     }
@@ -445,11 +452,25 @@ void run_scaled_chunk(const LinearTask& task, int64_t group, int64_t num_groups)
   run_chunk<kKind, false>(task, group, num_groups, ordinary);
 }
 
+void run_bf16_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
+  if constexpr (kNativeDot) {
+    const uint8_t* strange = task.weights.scales + group;
+    if (std::all_of(strange, strange + num_groups, [](uint8_t flag) { return flag == 0; }) &&
+        is_ordinary(task.x, task.weights.cols)) {
+      return run_chunk<MatrixKind::kBf16, true>(task, group, num_groups, true);
+    }
+  }
+  run_chunk<MatrixKind::kBf16, false>(task, group, num_groups, true);
+}
+
 void run_any_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
   switch (task.weights.kind) {
     case MatrixKind::kFp8: return run_scaled_chunk<MatrixKind::kFp8>(task, group, num_groups);
-    case MatrixKind::kFp4: return run_scaled_chunk<MatrixKind::kFp4>(task, group, num_groups);
+    case MatrixKind::kFp4:
+      if (task.x.int8 != nullptr) return int8_chunk(task, group, num_groups);
+      return run_scaled_chunk<MatrixKind::kFp4>(task, group, num_groups);
     case MatrixKind::kBf16:
-    case MatrixKind::kF32: return run_chunk<MatrixKind::kBf16, false>(task, group, num_groups, true);
+    case MatrixKind::kF32:
+      return run_bf16_chunk(task, group, num_groups);
   }
 }

@@ -1,7 +1,8 @@
-// The AVX-512 table for processors with BF16 and VBMI: products on dot products of bf16 pairs.
+// The AVX-512 table for processors with BF16, VNNI and VBMI: products on dot products of bf16 pairs.
 //
-// VDPBF16PS adds the product of the upper numbers of a pair, then that of the lower ones, each with one rounding: two
-// multiply-adds in a row. With the odd column of a pair in the lower place that is the order f32-block32 (docs/numerics.md).
+// VDPBF16PS adds the product of the upper numbers of a pair, then that of the lower ones, each with one
+// rounding: two multiply-adds in a row. With the odd column of a pair in the lower place that is the order
+// f32-block32 (docs/numerics.md).
 //
 // Instruction-set code is enabled by the target pragma below, after all standard headers.
 #include "kernels/x86/avx512.h"
@@ -21,7 +22,7 @@
 #include "kernels/x86/avx2.h"
 
 #pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512bf16,fma")
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,fma")
 
 namespace deepinfer::avx512bf16 {
 namespace {
@@ -67,6 +68,22 @@ struct Fp8Decoder {
   }
 };
 
+inline __m512i dot_bytes(__m512i acc, __m512i w, __m512i x) {
+  return _mm512_dpbusd_epi32(acc, w, x);
+}
+
+struct Int8Decoder {
+  __m512i table;  // four times the same: the look-up takes two bits of a neighbour with it
+  Int8Decoder()
+      : table(_mm512_broadcast_i32x4(
+            _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0))) {}
+  inline void line(const std::byte* line, __m512i (&bytes)[2]) const {
+    const __m512i codes = _mm512_loadu_si512(line);
+    bytes[0] = _mm512_permutexvar_epi8(codes, table);
+    bytes[1] = _mm512_permutexvar_epi8(_mm512_srli_epi16(codes, 4), table);
+  }
+};
+
 #include "kernels/x86/avx512_linear.h"
 
 #include "kernels/x86/avx512_attention.h"
@@ -107,6 +124,7 @@ const Ops& table() {
 
 bool supported() {
   static const bool is_supported = avx512::supported() && __builtin_cpu_supports("avx512vbmi") &&
+                                   __builtin_cpu_supports("avx512vnni") &&
                                    __builtin_cpu_supports("avx512bf16") && dot_adds_in_order();
   return is_supported;
 }
