@@ -114,7 +114,8 @@ void damage(const std::string& path, const std::string& tensor) {
 
 TEST_P(GoldenTest, EngineMeetsEveryLimit) {
   const Subject& subject = GetParam();
-  const auto report = verify_golden({subject.model_directory, subject.golden_directory, "auto", 2});
+  const auto report = verify_golden(
+      {.model_directory = subject.model_directory, .golden_directory = subject.golden_directory, .threads = 2});
   ASSERT_TRUE(report.ok()) << report.error().message();
   EXPECT_TRUE(report->passed()) << failures(*report);
   EXPECT_GT(report->count(kPassed), 20);
