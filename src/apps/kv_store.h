@@ -29,7 +29,7 @@ Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::strin
 struct OpenedKvStore {
   std::unique_ptr<store::IoBackend> backend;
   std::unique_ptr<store::Store> store;  // null: none was asked for, or it can't be had now (said in the log)
-  std::string state = "off";            // for /status
+  std::string state = "off";            // why there is none
 };
 // Wrong flags are errors. A directory that another process uses or that can't be read costs the store, not the service.
 Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model);

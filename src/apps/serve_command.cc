@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/engine_flags.h"
@@ -17,6 +18,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "gateway/gateway.h"
+#include "gateway/kv_admin.h"
 
 namespace deepinfer {
 namespace {
@@ -32,6 +34,7 @@ struct ServeOptions {
   std::string engine = "model";
   EngineFlags engine_flags;
   KvStoreFlags kv_store;
+  std::optional<uint16_t> admin_port;
   GatewayOptions gateway;
 };
 
@@ -125,7 +128,17 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   }
   signals.expect();  // before a client can know that we listen
   ASSIGN_OR_RETURN(const auto gateway,
-                   Gateway::start(gateway_options, {*served.tokens, tokenizer, system_clock(), system_seed}));
+                   Gateway::start(gateway_options, {*served.tokens, tokenizer, system_clock(), system_seed,
+                                                    served.kv_store.store.get()}));
+  std::unique_ptr<KvAdmin> admin;
+  if (options.admin_port) {
+    if (served.kv_store.store == nullptr) {
+      return Error(Code::kInvalidArgument, "--admin-port: there is no KV store to look after ({})",
+                   served.kv_store.state);
+    }
+    ASSIGN_OR_RETURN(admin, KvAdmin::start(*options.admin_port, *served.kv_store.store, *served.tokens, system_clock()));
+    print_output("admin on http://127.0.0.1:{}\n", admin->port());
+  }
   RETURN_IF_ERROR(print_addresses(gateway_options, gateway->port()));
 
   signals.wait();
@@ -206,6 +219,8 @@ Command add_serve_command(CLI::App& program) {
   add_numerics_option(*parser, options->numerics);
   add_engine_flags(*parser, options->engine_flags);
   add_kv_store_flags(*parser, options->kv_store);
+  parser->add_option("--admin-port", options->admin_port,
+                     "port on 127.0.0.1 for looking after the KV store (/kv/...), 0 for any free one; off by default");
   parser
       ->add_option("--max-context-tokens", options->max_context_tokens,
                    "longest prompt and answer together; sizes the KV cache")

@@ -29,6 +29,7 @@ class GatewayCore {
   const GatewayOptions& options() const { return options_; }
   const AnswerService& service() const { return service_; }
   const std::string& model() const { return service_.served_model_name; }
+  store::Store* store() const { return service_.parts.store; }
   TokenSource& tokens() const { return service_.parts.tokens; }
   const Tokenizer& tokenizer() const { return service_.parts.tokenizer; }
   const ServiceMetrics& metrics() const { return metrics_; }

@@ -16,6 +16,7 @@
 #include "gateway/token_source.h"
 #include "net/http_server.h"
 #include "recipe/recipe.h"
+#include "store/store.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -44,6 +45,7 @@ struct GatewayParts {
   const Tokenizer& tokenizer;
   const Clock& clock;
   std::function<uint64_t()> random;  // seeds and ids; thread-safe
+  store::Store* store = nullptr;     // for /metrics and /status; null: none
 };
 
 // Thread-safe.

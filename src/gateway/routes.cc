@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "api/models.h"
+#include "gateway/kv_admin.h"
 #include "gateway/openapi.h"
 #include "json/json.h"
 
@@ -31,6 +32,7 @@ void show_metrics(GatewayCore& core, const ExchangePtr& exchange, const std::str
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = core.metrics().text(core.tokens().stats());
+  if (core.store() != nullptr) response.body += kv_metrics_text(core.store()->stats());
   exchange->respond(std::move(response));
 }
 
@@ -40,6 +42,7 @@ void show_status(GatewayCore& core, const ExchangePtr& exchange, const std::stri
   response.body = fmt::format("model                 {:>16}\nmax_context_tokens    {:>16}\n", core.model(),
                               core.tokens().max_context_tokens()) +
                   describe(core.tokens().stats());
+  if (core.store() != nullptr) response.body += kv_status_text(core.store()->stats());
   exchange->respond(std::move(response));
 }
 

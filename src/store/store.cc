@@ -276,6 +276,11 @@ Result<uint32_t> StoreImpl::domain(std::string_view name) {
   return number;
 }
 
+std::optional<uint32_t> StoreImpl::find_domain(std::string_view name) const {
+  const std::lock_guard lock(mu_);
+  return domains_.find(name);
+}
+
 Result<Key> StoreImpl::chain_key(uint32_t number) const {
   const std::lock_guard lock(mu_);
   const DomainInfo* domain = domains_.get(number);
@@ -536,6 +541,9 @@ Result<std::unique_ptr<Store>> Store::open(const StoreOptions& asked, IoBackend&
 
 Result<uint32_t> Store::domain(std::string_view name) {
   return impl_->domain(name);
+}
+std::optional<uint32_t> Store::find_domain(std::string_view name) const {
+  return impl_->find_domain(name);
 }
 Result<Key> Store::chain_key(uint32_t domain) const {
   return impl_->chain_key(domain);

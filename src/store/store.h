@@ -173,6 +173,7 @@ class Store {
 
   // The domain of that name, made when it is new. kUnavailable in read-only mode for a new one.
   Result<uint32_t> domain(std::string_view name);
+  std::optional<uint32_t> find_domain(std::string_view name) const;  // makes none
   // kNotFound for unknown or deleted numbers.
   Result<Key> chain_key(uint32_t domain) const;
   // Quota of promised bytes, class and time to live. kResourceExhausted when the sum of quotas would exceed

@@ -135,6 +135,7 @@ class StoreImpl {
 
   Status open();
   Result<uint32_t> domain(std::string_view name);
+  std::optional<uint32_t> find_domain(std::string_view name) const;
   Result<Key> chain_key(uint32_t domain) const;
   Status set_quota(uint32_t domain, uint64_t quota_bytes, RetentionClass retention, uint32_t ttl_hours);
   Status delete_domain(uint32_t domain);

@@ -76,6 +76,17 @@ class GuardedTier {
 Result<kv_tier> make_directory_tier(const std::string& directory);
 // A Redis server; one value a block, PX as time to live. kUnavailable when it does not answer.
 Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::string& prefix);
+struct S3Options {
+  std::string endpoint;  // http://HOST[:PORT] or https://…; path-style addresses
+  std::string region = "us-east-1";
+  std::string bucket;
+  std::string prefix;  // of object names, "kv/"
+  std::string access_key, secret_key;
+  size_t connections = 8;  // requests at a time
+};
+// An S3 bucket; one object a block. kInvalidArgument; kUnavailable when the host has no address. Whether the bucket
+// answers shows at the first call.
+Result<kv_tier> make_s3_tier(const S3Options& options);
 // From a shared library that exports `kv_tier* deepinfer_kv_tier_open(const char* options)`.
 Result<kv_tier> load_tier(const std::string& library, const std::string& options);
 

@@ -1,5 +1,7 @@
 """`serve --kv-dir`: what was asked before a restart is found after it."""
 
+import http.client
+import json
 import pathlib
 import random
 import subprocess
@@ -94,10 +96,10 @@ def test_another_api_key_is_another_tenant(tmp_path):
         connection.request(
             "POST",
             "/v1/chat/completions",
-            body=served.json.dumps(served.chat_body(messages=[{"role": "user", "content": text}], max_tokens=1)),
+            body=json.dumps(served.chat_body(messages=[{"role": "user", "content": text}], max_tokens=1)),
             headers={"Authorization": f"Bearer {key}"},
         )
-        answer = served.json.loads(connection.getresponse().read())
+        answer = json.loads(connection.getresponse().read())
         assert server.stop() == 0
         return answer["usage"]["prompt_cache_hit_tokens"]
 
@@ -146,3 +148,81 @@ def read_at(path: pathlib.Path, at, count):
         return file.read(count)
 
 
+
+
+class Admin:
+    """The admin port of a server that was started with `--admin-port 0`."""
+
+    def __init__(self, server, line):
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def request(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body=json.dumps(body) if body is not None else None, headers=headers or {})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+
+def test_the_admin_port_counts_pins_bounds_and_deletes(tmp_path):
+    directory = tmp_path / "kv"
+
+    class AdminServer(served.Server):
+        def _read_port(self):
+            self.admin = Admin(self, self.process.stdout.readline().strip())
+            return super()._read_port()
+
+    server = AdminServer("--kv-dir", str(directory), "--kv-size", "256M", "--admin-port", "0")
+    admin = server.admin
+    text = prompt_of(300)
+    ask(server, text)
+    deadline = time.monotonic() + 30
+    while admin.request("GET", "/kv/stats")[1]["persisted"] < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    code, stats = admin.request("GET", "/kv/stats")
+    assert code == 200 and stats["records"] >= 3 and stats["drives"][0]["state"] == "ok"
+    assert stats["misses"]["corrupt"] == 0
+
+    code, domains = admin.request("GET", "/kv/domains")
+    assert code == 200 and len(domains) == 1 and domains[0]["live"] and domains[0]["quota_bytes"] is None
+    quota = {"bytes": 50_000_000, "class": "agent", "ttl_hours": 100}
+    assert admin.request("PUT", "/kv/quota/default", quota)[0] == 200
+    (domain,) = admin.request("GET", "/kv/domains")[1]
+    assert (domain["quota_bytes"], domain["class"], domain["ttl_hours"]) == (50_000_000, "agent", 100)
+    assert admin.request("PUT", "/kv/quota/default", {**quota, "bytes": 10**15})[0] == 409
+    assert admin.request("PUT", "/kv/quota/default", {"bytes": -1})[0] == 400
+    assert admin.request("PUT", "/kv/quota/nobody", quota)[0] == 404
+
+    dump = subprocess.run([served.BINARY, "kv", "dump", directory], capture_output=True, text=True, timeout=60)
+    records = sorted((json.loads(line) for line in dump.stdout.splitlines()), key=lambda one: one["block_index"])
+    pin = {"domain": domain["domain"], "keys": [one["key"] for one in records], "ttl_s": 60}
+    assert admin.request("POST", "/kv/pin", pin) == (200, {"pinned_blocks": len(records)})
+    assert admin.request("POST", "/kv/pin", {**pin, "keys": ["zz"]})[0] == 400
+    assert admin.request("POST", "/kv/prefetch", {"tenant": "default", "prompt_ids": [5, 6, 7]})[0] == 202
+    assert admin.request("POST", "/kv/prefetch", {"prompt_ids": []})[0] == 400
+    assert admin.request("POST", "/kv/verify?records=100") == (200, {"damaged": 0})
+    assert admin.request("GET", "/kv/nothing")[0] == 404
+    assert admin.request("GET", "/kv/stats", headers={"Origin": "https://elsewhere.example"})[0] == 403
+
+    metrics = server.request("GET", "/metrics")[1].decode()
+    assert 'deepinfer_kv_drive_up{drive="0"} 1' in metrics
+    assert 'deepinfer_kv_misses_total{reason="corrupt"} 0' in metrics
+    assert "deepinfer_engine_store_written" in metrics
+    assert "kv_records" in status(server)
+
+    assert admin.request("DELETE", "/kv/domain/default")[0] == 200
+    assert admin.request("DELETE", "/kv/domain/default")[0] == 404
+    assert ask(server, text)[1]["prompt_cache_hit_tokens"] == 0
+    assert server.stop() == 0
+
+
+def test_an_admin_port_without_a_store_is_refused():
+    done = subprocess.run(
+        [served.BINARY, "serve", "--model", served.MODEL_DIRECTORY, "--port", "0", "--admin-port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0 and "no KV store" in done.stderr
