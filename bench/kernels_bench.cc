@@ -394,13 +394,14 @@ Spread measure_fork_join(ThreadPool& pool) {
 }
 
 void add_cases(Suite& suite) {
-  suite.add_product("FP4 expert up", MatrixKind::kFp4, kInner, kHidden, {1, 2, 4, 8, 32, 512});
+  suite.add_product("FP4 expert up", MatrixKind::kFp4, kInner, kHidden, {1, 2, 3, 4, 6, 8, 16, 32, 512});
   suite.add_product("FP4 expert down", MatrixKind::kFp4, kHidden, kInner, {1, 512});
   suite.add_experts();
-  suite.add_product("FP8 query up", MatrixKind::kFp8, kHeads * kHeadDim, kQueryRank, {1, 2, 4, 8, 512});
+  suite.add_product("FP8 query up", MatrixKind::kFp8, kHeads * kHeadDim, kQueryRank,
+                    {1, 2, 4, 6, 8, 16, 512});
   suite.add_product("FP8 output", MatrixKind::kFp8, kHidden, 8192, {1, 512});
   suite.add_product("FP8 KV", MatrixKind::kFp8, kHeadDim, kHidden, {1});
-  suite.add_product("BF16 head", MatrixKind::kBf16, 16160, kHidden, {1, 4, 64});
+  suite.add_product("BF16 head", MatrixKind::kBf16, 16160, kHidden, {1, 4, 16, 64});
   suite.add_product("BF16 router", MatrixKind::kBf16, 384, kHidden, {1, 512});
   suite.add_attention();
   suite.add_index_scores();

@@ -75,19 +75,33 @@ void stream_int8(const LinearTask& task, int64_t group, int64_t first) {
   }
 }
 
-inline void stream_int8_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
-  const int64_t end = group + num_groups, count = task.x.count;
-  if (count == 1 && num_groups == 4) return stream_int8<1, 4>(task, group, 0);
-  for (; group < end; group += 2) {
-    const bool two = group + 1 < end;
-    int64_t t = 0;
-    for (; t + 4 <= count; t += 4) two ? stream_int8<4, 2>(task, group, t) : stream_int8<4, 1>(task, group, t);
-    if (t + 2 <= count) {
-      two ? stream_int8<2, 2>(task, group, t) : stream_int8<2, 1>(task, group, t);
-      t += 2;
+template <int kGroups>
+void stream_int8_rows(const LinearTask& task, int64_t group) {
+  for (int64_t t = 0; t < task.x.count;) {
+    const int64_t rows = stream_rows(task.x.count - t);
+    switch (rows) {
+      case 1:
+        stream_int8<1, kGroups>(task, group, t);
+        break;
+      case 2:
+        stream_int8<2, kGroups>(task, group, t);
+        break;
+      case 3:
+        stream_int8<3, kGroups>(task, group, t);
+        break;
+      default:
+        stream_int8<4, kGroups>(task, group, t);
+        break;
     }
-    if (t < count) two ? stream_int8<1, 2>(task, group, t) : stream_int8<1, 1>(task, group, t);
+    t += rows;
   }
+}
+
+inline void stream_int8_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
+  if (task.x.count == 1 && num_groups == 4) return stream_int8<1, 4>(task, group, 0);
+  const int64_t end = group + num_groups;
+  for (; group + 2 <= end; group += 2) stream_int8_rows<2>(task, group);
+  if (group < end) stream_int8_rows<1>(task, group);
 }
 
 // Many rows: weights are decoded into a panel of bytes, and scales of fp32, that stay in the first cache level.
@@ -176,12 +190,30 @@ inline void panel_int8_chunk(const LinearTask& task, int64_t group, int64_t num_
       const int64_t blocks = std::min(kInt8PanelBlocks, w.num_blocks() - first);
       decode_int8_panel(w, group, num_groups, first, blocks, panel);
       for (int64_t g = 0; g < num_groups; g += 2) {
-        int64_t t = 0;
-        for (; t + kTileRows <= count; t += kTileRows) {
-          multiply_int8_tile<kTileRows>(panel, g, first, blocks, rows + t, sums + t);
+        for (int64_t t = 0; t < count;) {
+          const int64_t tile = tile_rows(count - t);
+          const auto multiply = [&]<int kTokens>() {
+            multiply_int8_tile<kTokens>(panel, g, first, blocks, rows + t, sums + t);
+          };
+          switch (tile) {
+            case 1:
+              multiply.template operator()<1>();
+              break;
+            case 2:
+              multiply.template operator()<2>();
+              break;
+            case 3:
+              multiply.template operator()<3>();
+              break;
+            case 4:
+              multiply.template operator()<4>();
+              break;
+            default:
+              multiply.template operator()<kTileRows>();
+              break;
+          }
+          t += tile;
         }
-        for (; t + 2 <= count; t += 2) multiply_int8_tile<2>(panel, g, first, blocks, rows + t, sums + t);
-        if (t < count) multiply_int8_tile<1>(panel, g, first, blocks, rows + t, sums + t);
       }
     }
     for (int64_t i = 0; i < count; ++i) {

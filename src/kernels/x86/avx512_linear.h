@@ -7,7 +7,7 @@
 //   dot_bytes, Int8Decoder           see avx512_int8.h
 //
 // Lanes are output rows, never terms of one sum, so the bits are those of kernels/ref. Weights become vectors
-// of bf16 pairs (lane = row, pair = two columns) in registers for up to eight rows of activations, and in a
+// of bf16 pairs (lane = row, pair = two columns) in registers for up to 24 rows of activations, and in a
 // panel that stays in the first cache level for more.
 //
 // The dot instruction takes denormal operands and results for zero, which numbers like these never meet:
@@ -202,24 +202,42 @@ void stream_groups(const LinearTask& task, int64_t group, int64_t first) {
   }
 }
 
+// Rows that share one decoding of a weight: at most four, as even as may be, because a single row has few
+// sums in flight.
+constexpr int64_t kStreamRows = 4;
+inline int64_t stream_rows(int64_t rest) {
+  const int64_t parts = (rest + kStreamRows - 1) / kStreamRows;
+  return (rest + parts - 1) / parts;
+}
+
+template <MatrixKind kKind, bool kNative, int kGroups>
+void stream_rows_of(const LinearTask& task, int64_t group) {
+  for (int64_t t = 0; t < task.x.count;) {
+    const int64_t rows = stream_rows(task.x.count - t);
+    switch (rows) {
+      case 1:
+        stream_groups<kKind, kNative, 1, kGroups>(task, group, t);
+        break;
+      case 2:
+        stream_groups<kKind, kNative, 2, kGroups>(task, group, t);
+        break;
+      case 3:
+        stream_groups<kKind, kNative, 3, kGroups>(task, group, t);
+        break;
+      default:
+        stream_groups<kKind, kNative, 4, kGroups>(task, group, t);
+        break;
+    }
+    t += rows;
+  }
+}
+
 template <MatrixKind kKind, bool kNative>
 void stream_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
-  const int64_t end = group + num_groups, count = task.x.count;
-  if (count == 1 && num_groups == 4) return stream_groups<kKind, kNative, 1, 4>(task, group, 0);
-  for (; group < end; group += 2) {
-    const bool two = group + 1 < end;
-    int64_t t = 0;
-    for (; t + 4 <= count; t += 4) {
-      two ? stream_groups<kKind, kNative, 4, 2>(task, group, t) : stream_groups<kKind, kNative, 4, 1>(task, group, t);
-    }
-    if (t + 2 <= count) {
-      two ? stream_groups<kKind, kNative, 2, 2>(task, group, t) : stream_groups<kKind, kNative, 2, 1>(task, group, t);
-      t += 2;
-    }
-    if (t < count) {
-      two ? stream_groups<kKind, kNative, 1, 2>(task, group, t) : stream_groups<kKind, kNative, 1, 1>(task, group, t);
-    }
-  }
+  if (task.x.count == 1 && num_groups == 4) return stream_groups<kKind, kNative, 1, 4>(task, group, 0);
+  const int64_t end = group + num_groups;
+  for (; group + 2 <= end; group += 2) stream_rows_of<kKind, kNative, 2>(task, group);
+  if (group < end) stream_rows_of<kKind, kNative, 1>(task, group);
 }
 
 // ---- many rows: weights are decoded into a panel -------------------------------------------------------------------------
@@ -227,7 +245,7 @@ void stream_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
 constexpr int64_t kPanelColumns = 256;  // 4 groups x 256 columns of bf16 = 32 KiB
 constexpr int64_t kTileRows = 6;        // 6 rows x 2 groups of sums in registers
 constexpr int64_t kMaxRows = 256;       // rows of activations that share a panel; bounds the stack
-constexpr int64_t kFewRows = 8;
+constexpr int64_t kFewRows = 24;  // decoding four rows at a time costs less than making a panel up to here
 
 struct Panel {
   alignas(64) __m512i pairs[kChunkGroups][kPanelColumns / 2];
@@ -367,19 +385,43 @@ void multiply_tile(const MatrixView& w, const Panel& panel, int64_t group, int64
   }
 }
 
+// Rows of the next tile: six, or what leaves no tile of one or two rows behind, which would wait for their
+// own sums.
+inline int64_t tile_rows(int64_t rest) {
+  if (rest == kTileRows || rest >= kTileRows + 3) return kTileRows;
+  return rest <= 4 ? rest : rest == 5 ? 3 : 4;
+}
+
 // Two groups of the panel at a time stay in the first cache level while the rows pass by.
 template <MatrixKind kKind, bool kNative, bool kScaled>
 void multiply_panel(const MatrixView& w, const Panel& panel, int64_t group, int64_t num_groups, int64_t first,
                     int64_t columns, const Bf16* const* rows, int64_t count, float (*sums)[kChunkGroups][kRowGroup]) {
   for (int64_t g = 0; g < num_groups; g += 2) {
-    int64_t t = 0;
-    for (; t + kTileRows <= count; t += kTileRows) {
-      multiply_tile<kKind, kNative, kScaled, kTileRows>(w, panel, group, g, first, columns, rows + t, sums + t);
+    for (int64_t t = 0; t < count;) {
+      const int64_t tile = tile_rows(count - t);
+      const auto multiply = [&]<int kTokens>() {
+        multiply_tile<kKind, kNative, kScaled, kTokens>(w, panel, group, g, first, columns, rows + t,
+                                                        sums + t);
+      };
+      switch (tile) {
+        case 1:
+          multiply.template operator()<1>();
+          break;
+        case 2:
+          multiply.template operator()<2>();
+          break;
+        case 3:
+          multiply.template operator()<3>();
+          break;
+        case 4:
+          multiply.template operator()<4>();
+          break;
+        default:
+          multiply.template operator()<kTileRows>();
+          break;
+      }
+      t += tile;
     }
-    for (; t + 2 <= count; t += 2) {
-      multiply_tile<kKind, kNative, kScaled, 2>(w, panel, group, g, first, columns, rows + t, sums + t);
-    }
-    if (t < count) multiply_tile<kKind, kNative, kScaled, 1>(w, panel, group, g, first, columns, rows + t, sums + t);
   }
 }
 
