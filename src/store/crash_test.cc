@@ -310,7 +310,10 @@ std::vector<Digest> real_chain(Store& store, uint32_t domain, const Digest& fing
   if (!backend.ok()) die(10);
   const StoreOptions options = real_options(path);
   auto opened = Store::open(options, **backend, system_clock());
-  if (!opened.ok()) die(11);
+  if (!opened.ok()) {
+    std::fprintf(stderr, "%s\n", opened.error().message().c_str());
+    die(11);
+  }
   Store& store = **opened;
   const auto soon = [] { return system_clock().now() + std::chrono::seconds(60); };
   if (!store.wait_ready(soon()).ok()) die(12);
