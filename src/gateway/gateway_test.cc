@@ -165,6 +165,11 @@ TEST_F(GatewayTest, AFullEngineAnswers429) {
   EXPECT_EQ(answer.text({"error", "type"}), "rate_limit_error");
 }
 
+TEST_F(GatewayTest, AnErrorAboutAPathIsAlwaysJson) {
+  EXPECT_EQ(get("/v1/responses/%ff").text({"error", "code"}), "invalid_request_error");
+  EXPECT_EQ(get("/v1/responses/%00").status, 404);
+}
+
 TEST_F(GatewayTest, UnknownPathsAndMethodsAreErrors) {
   EXPECT_EQ(get("/v1/nothing").status, 404);
   EXPECT_EQ(get("/v1/chat/completions").status, 405);

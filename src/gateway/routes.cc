@@ -238,7 +238,12 @@ void route(GatewayCore& core, const ExchangePtr& exchange) {
                                   "This server needs its API key, as `Authorization: Bearer KEY` or "
                                   "`x-api-key: KEY`; found none or another."));
   }
-  found.route->handle(core, exchange, percent_decoded(found.name));
+  const std::string name = percent_decoded(found.name);
+  if (!is_utf8(name)) {
+    return core.refuse(exchange,
+                       http_error(400, "The percent-encoded bytes of the request path are no UTF-8."));
+  }
+  found.route->handle(core, exchange, name);
 }
 
 }  // namespace deepinfer

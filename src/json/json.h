@@ -98,6 +98,9 @@ struct JsonParseOptions {
   size_t max_values = std::numeric_limits<size_t>::max();  // of all kinds together
 };
 
+// Whether bytes are well-formed UTF-8, as all JSON text has to be.
+bool is_utf8(std::string_view bytes);
+
 // One whole document. kInvalidArgument says what is wrong and where: "line 3, column 14: ...".
 Result<JsonValue> parse_json(std::string_view text, const JsonParseOptions& options = {});
 

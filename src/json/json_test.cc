@@ -143,6 +143,13 @@ TEST(JsonParse, NestingIsLimited) {
   EXPECT_TRUE(parse_json(std::string(256, '[') + std::string(256, ']')).ok());
 }
 
+TEST(JsonParse, Utf8IsToldFromOtherBytes) {
+  EXPECT_TRUE(is_utf8("a\u00e9\U0001f600"));
+  EXPECT_TRUE(is_utf8(""));
+  for (const char* wrong : {"\xff", "a\xe2\x82", "\xed\xa0\x80", "\xc0\x80"})
+    EXPECT_FALSE(is_utf8(wrong)) << wrong;
+}
+
 TEST(JsonParse, TheNumberOfValuesIsLimited) {
   JsonParseOptions options;
   options.max_values = 4;

@@ -231,6 +231,10 @@ class TreeBuilder {
 
 }  // namespace
 
+bool is_utf8(std::string_view bytes) {
+  return simdjson::validate_utf8(bytes.data(), bytes.size());
+}
+
 Result<JsonValue> parse_json(std::string_view text, const JsonParseOptions& options) {
   return TreeBuilder(text, options).build();
 }

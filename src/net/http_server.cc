@@ -112,7 +112,11 @@ std::string response_head(const HttpResponse& response, std::string_view framing
 HttpRequest to_request(http::request<http::string_body>&& parsed) {
   HttpRequest request;
   request.method = std::string(parsed.method_string());
-  const std::string_view target = parsed.target();
+  std::string_view target = parsed.target();
+  if (const size_t host = target.find("://"); host != std::string_view::npos && target.front() != '/') {
+    target.remove_prefix(std::min(target.find('/', host + 3), target.size()));  // as proxies are asked
+    if (target.empty()) target = "/";
+  }
   const size_t question = target.find('?');
   request.path = std::string(target.substr(0, question));
   if (question != std::string_view::npos) request.query = std::string(target.substr(question + 1));

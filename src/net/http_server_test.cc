@@ -88,6 +88,14 @@ TEST_F(HttpServerTest, ARequestThatArrivesDuringAnAnswerIsServedAfterIt) {
   EXPECT_NE(peer.read_until("second").find("second"), std::string::npos);
 }
 
+TEST_F(HttpServerTest, ATargetMayNameTheHost) {
+  start_echo();
+  TestClient peer = client();
+  peer.send("GET http://h:1/a/b?x=1 HTTP/1.1\r\nHost: h\r\n\r\nGET http://h HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_NE(peer.read_until("GET /a/b [x=1]").find("GET /a/b [x=1]"), std::string::npos);
+  EXPECT_NE(peer.read_until("GET / []").find("GET / []"), std::string::npos);
+}
+
 TEST_F(HttpServerTest, AStreamLeavesAsChunks) {
   start([](std::shared_ptr<HttpExchange> exchange) {
     exchange->begin_stream({.status = 200, .content_type = "text/event-stream", .body = "", .headers = {}});
