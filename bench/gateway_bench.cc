@@ -85,6 +85,7 @@ class PacedTokens : public TokenSource {
   }
   EngineStats stats() const override { return {}; }
   int64_t max_context_tokens() const override { return 1 << 20; }
+  int64_t vocab_size() const override { return 129'280; }
 
   // Tokens told.
   int64_t pace(double per_second, double seconds) {

@@ -25,24 +25,26 @@ Status parse_template_arguments(const JsonRef& field, Conversation& conversation
   return {};
 }
 
-// {"effort": name, "enabled": bool}, as OpenRouter takes it.
-Status parse_reasoning(const JsonRef& field, Conversation& conversation, Thinking& asked) {
+// {"effort": name, "enabled": bool, "max_tokens": n}, as OpenRouter takes it.
+Status parse_reasoning(const JsonRef& field, GenerationRequest& request, Thinking& asked) {
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
-  RETURN_IF_ERROR(parse_effort(field["effort"], conversation, asked));
+  RETURN_IF_ERROR(parse_effort(field["effort"], request.conversation, asked));
+  RETURN_IF_ERROR(parse_thinking_budget(field["max_tokens"], request));
   if (!given(field["enabled"])) return {};
-  ASSIGN_OR_RETURN(conversation.thinking, boolean_or(field["enabled"], true));
+  ASSIGN_OR_RETURN(request.conversation.thinking, boolean_or(field["enabled"], true));
   asked = Thinking::kAsked;
   return {};
 }
 
 // Of the dialects the one named last here wins: thinking.type over reasoning_effort over the rest over the
 // model's default (recipe.md 3.2).
-Status parse_all_thinking(const JsonRef& body, Conversation& conversation, Thinking& asked) {
+Status parse_all_thinking(const JsonRef& body, GenerationRequest& request, Thinking& asked) {
+  Conversation& conversation = request.conversation;
   RETURN_IF_ERROR(parse_template_arguments(body["chat_template_kwargs"], conversation, asked));
-  RETURN_IF_ERROR(parse_reasoning(body["reasoning"], conversation, asked));
+  RETURN_IF_ERROR(parse_reasoning(body["reasoning"], request, asked));
   RETURN_IF_ERROR(parse_effort(body["reasoning_effort"], conversation, asked));
-  return parse_thinking(body["thinking"], conversation, asked);
+  return parse_thinking(body["thinking"], request, asked);
 }
 
 Status parse_stream(const JsonRef& body, ChatRequest& request) {
@@ -91,6 +93,10 @@ Status check_prefix(const Conversation& conversation) {
   if (conversation.messages.back().is_prefix && conversation.tools_active()) {
     return Error(Code::kInvalidArgument, "Function call should not be used with prefix");
   }
+  if (conversation.messages.back().is_prefix &&
+      conversation.response_format.kind != ResponseFormat::Kind::kText) {
+    return Error(Code::kInvalidArgument, "response_format json_object should not be used with prefix");
+  }
   return {};
 }
 
@@ -103,12 +109,11 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   Conversation& conversation = request.conversation;
   Thinking asked = Thinking::kDefault;
   RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeek, conversation));
-  RETURN_IF_ERROR(parse_all_thinking(body, conversation, asked));
+  RETURN_IF_ERROR(parse_all_thinking(body, request, asked));
   ASSIGN_OR_RETURN(const bool lenient_history, boolean_or(body["lenient_history"], false));
   ASSIGN_OR_RETURN(conversation.messages, parse_chat_messages(body["messages"], lenient_history));
   RETURN_IF_ERROR(parse_chat_tools(body, conversation));
-  RETURN_IF_ERROR(settle_tool_choice(asked, conversation));
-  RETURN_IF_ERROR(check_prefix(conversation));
+  settle_tool_choice(asked, conversation);
   RETURN_IF_ERROR(parse_sampling(body, request));
   RETURN_IF_ERROR(parse_max_tokens(body["max_completion_tokens"], "max_completion_tokens", request));
   RETURN_IF_ERROR(parse_max_tokens(body["max_tokens"], "max_tokens", request));
@@ -116,7 +121,9 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   RETURN_IF_ERROR(parse_stream(body, request));
   RETURN_IF_ERROR(parse_logprobs(body, request));
   RETURN_IF_ERROR(parse_n(body["n"], request));
-  RETURN_IF_ERROR(refuse_response_format(body["response_format"]));
+  RETURN_IF_ERROR(parse_response_format(body["response_format"], request));
+  RETURN_IF_ERROR(check_prefix(conversation));
+  RETURN_IF_ERROR(parse_grammar_fields(body, request));
   ASSIGN_OR_RETURN(request.parallel_tool_calls, boolean_or(body["parallel_tool_calls"], true));
   const JsonRef user_id = body["user_id"];
   if (given(user_id)) {

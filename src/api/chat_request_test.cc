@@ -75,17 +75,41 @@ TEST(ChatRequest, MessagesNameTheFaultWithItsPath) {
   EXPECT_EQ(parse_chat_request(R"({"model":"m","messages":[]})", "m").error().code(), Code::kInvalidArgument);
 }
 
-TEST(ChatRequest, WhatIsNotDoneYetIsRefused) {
-  for (const char* field :
-       {R"(,"response_format":{"type":"json_object"})",
-        R"(,"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{}}})",
-        R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}])"}) {
-    const Result<ChatRequest> request = parse(field);
-    ASSERT_FALSE(request.ok()) << field;
-    EXPECT_EQ(to_api_error(request.error()).http_status, 400) << field;
-    EXPECT_EQ(to_api_error(request.error()).code, "unsupported_parameter") << field;
-    EXPECT_NE(message_of(request).find("structured output"), std::string::npos) << message_of(request);
-  }
+TEST(ChatRequest, AFormatIsShownAndAsksForAGrammar) {
+  const auto json = parse(R"(,"response_format":{"type":"json_object"})");
+  ASSERT_TRUE(json.ok()) << message_of(json);
+  EXPECT_EQ(json->conversation.response_format.kind, ResponseFormat::Kind::kJsonObject);
+  EXPECT_EQ(json->grammar->kind, OutputGrammar::Kind::kJsonObject);
+  const auto schema = parse(
+      R"(,"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":{"type":"null"}}})");
+  ASSERT_TRUE(schema.ok()) << message_of(schema);
+  EXPECT_EQ(to_json(schema->conversation.response_format.schema), R"({"type":"null"})");
+  EXPECT_EQ(to_json(schema->grammar->value), R"({"type":"null"})");
+  EXPECT_EQ(schema->grammar->path, "response_format.json_schema.schema");
+  const auto strict = parse(R"(,"tools":[{"type":"function","function":{"name":"f","strict":true}}])");
+  ASSERT_TRUE(strict.ok()) << message_of(strict);
+  EXPECT_TRUE(strict->conversation.tools[0].strict);
+  EXPECT_FALSE(parse(R"(,"guided_regex":"a")")->conversation.response_format.kind !=
+               ResponseFormat::Kind::kText);
+  EXPECT_EQ(message_of(parse(R"(,"guided_regex":"a","guided_choice":["b"])")),
+            "guided_regex and guided_choice: found two grammars, expected one");
+}
+
+TEST(ChatRequest, GrammarsHaveTheNamesOfOtherServers) {
+  const auto so = parse(
+      R"(,"so_args":{"schema_type":"ebnf","schema":"root ::= \"a\"","trigger_token_ids":[5,6],"bound_token_id":7})");
+  ASSERT_TRUE(so.ok()) << message_of(so);
+  EXPECT_EQ(so->grammar->kind, OutputGrammar::Kind::kEbnf);
+  EXPECT_EQ(so->grammar->text, "root ::= \"a\"");
+  EXPECT_EQ(so->trigger_ids, (std::vector<TokenId>{5, 6}));
+  EXPECT_EQ(so->bound_id, 7);
+  const auto vllm =
+      parse(R"(,"structured_outputs":{"json":"{\"type\":\"null\"}"},"thinking_token_budget":9)");
+  ASSERT_TRUE(vllm.ok()) << message_of(vllm);
+  EXPECT_EQ(to_json(vllm->grammar->value), R"({"type":"null"})");
+  EXPECT_EQ(vllm->thinking_budget, 9);
+  EXPECT_EQ(parse(R"(,"thinking":{"type":"enabled","budget_tokens":100})")->thinking_budget, 100);
+  EXPECT_EQ(parse(R"(,"reasoning":{"max_tokens":50})")->thinking_budget, 50);
 }
 
 TEST(ChatRequest, SamplingFieldsAreRead) {
@@ -144,14 +168,17 @@ TEST(ChatRequest, EveryDialectOfTheThinkingSwitchIsRead) {
   EXPECT_TRUE(parse(R"(,"thinking":{"type":"enabled","budget_tokens":100})")->conversation.thinking);
 }
 
-TEST(ChatRequest, AForcedCallTurnsThinkingOffUnlessTheClientAskedForIt) {
+TEST(ChatRequest, AForcedCallFollowsThinkingOnlyWhereTheClientAskedForIt) {
   const std::string forced =
       R"(,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"required")";
   const Result<ChatRequest> request = parse(forced);
   ASSERT_TRUE(request.ok());
   EXPECT_FALSE(request->conversation.thinking);
-  EXPECT_EQ(message_of(parse(forced + R"(,"reasoning_effort":"low")")),
-            "Thinking mode does not support this tool_choice");
+  EXPECT_EQ(render(request->conversation).output_stage, OutputStage::kToolCalls);
+  const Result<ChatRequest> thinking = parse(forced + R"(,"reasoning_effort":"low")");
+  ASSERT_TRUE(thinking.ok());
+  EXPECT_TRUE(thinking->conversation.thinking);
+  EXPECT_EQ(render(thinking->conversation).output_stage, OutputStage::kReasoning);
 }
 
 TEST(ChatRequest, HarmlessAndUnknownFieldsAreAccepted) {

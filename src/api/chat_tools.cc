@@ -25,7 +25,7 @@ Result<ToolDefinition> parse_tool(const JsonRef& field) {
   RETURN_IF_ERROR(check_tool_name(function["name"], tool.name));
   ASSIGN_OR_RETURN(tool.description, string_or(function["description"], ""));
   ASSIGN_OR_RETURN(tool.parameters, parse_tool_schema(function["parameters"], tool.name));
-  RETURN_IF_ERROR(refuse_strict(function["strict"]));
+  ASSIGN_OR_RETURN(tool.strict, boolean_or(function["strict"], false));
   return tool;
 }
 

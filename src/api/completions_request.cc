@@ -117,6 +117,8 @@ Result<CompletionsRequest> parse_completions_request(std::string_view text, std:
   RETURN_IF_ERROR(parse_sampling(body, request));
   RETURN_IF_ERROR(parse_max_tokens(body["max_tokens"], "max_tokens", request));
   RETURN_IF_ERROR(parse_stop(body["stop"], request));
+  RETURN_IF_ERROR(parse_response_format(body["response_format"], request));
+  RETURN_IF_ERROR(parse_grammar_fields(body, request));
   RETURN_IF_ERROR(parse_stream(body, request));
   ASSIGN_OR_RETURN(request.echo, boolean_or(body["echo"], false));
   if (request.echo && request.top_logprobs) {

@@ -28,6 +28,16 @@ struct RawPrompt {
   std::optional<std::vector<TokenId>> ids;
 };
 
+// What the answers must be, as the client wrote it; whoever runs the request checks and compiles it.
+struct OutputGrammar {
+  enum class Kind { kJsonObject, kJsonSchema, kRegex, kEbnf, kChoice, kStructuralTag };
+  Kind kind = Kind::kJsonObject;
+  JsonValue value = {};                   // kJsonSchema, kStructuralTag
+  std::string text = {};                  // kRegex, kEbnf
+  std::vector<std::string> choices = {};  // kChoice
+  std::string path;                       // of the above in the request
+};
+
 struct GenerationRequest {
   Conversation conversation;           // what is rendered, unless raw_prompts holds something
   std::vector<RawPrompt> raw_prompts;  // each gets n answers
@@ -40,6 +50,11 @@ struct GenerationRequest {
   bool parallel_tool_calls = true;
   bool salvage = true;           // calls in broken markup are understood too
   bool drops_old_turns = false;  // those that do not fit the context, the oldest first
+  std::optional<OutputGrammar> grammar;
+  std::vector<TokenId> trigger_ids;  // the grammar begins behind them instead of behind the thinking
+  std::optional<TokenId> bound_id;   // ends what comes before: the trigger follows
+  bool constrains_calls = false;     // calls keep to their tools' schemas even where none is strict or forced
+  std::optional<int64_t> thinking_budget;  // most tokens of thinking
   bool stream = false;
   std::string user_id;  // cached prompts are shared only between equal ones
 };

@@ -30,7 +30,7 @@ Status parse_tools(const JsonRef& field, Conversation& conversation) {
       return Error(Code::kInvalidArgument, "{}: missing input_schema", tool.path());
     }
     ASSIGN_OR_RETURN(definition.parameters, parse_tool_schema(tool["input_schema"], definition.name));
-    RETURN_IF_ERROR(refuse_strict(tool["strict"]));
+    ASSIGN_OR_RETURN(definition.strict, boolean_or(tool["strict"], false));
     ASSIGN_OR_RETURN(definition.deferred, boolean_or(tool["defer_loading"], false));
     if (!names.insert(definition.name).second)
       return Error(Code::kInvalidArgument, "Tool names must be unique.");
@@ -45,8 +45,7 @@ Status parse_tools(const JsonRef& field, Conversation& conversation) {
   return {};
 }
 
-// "any" is a wish when the client asked for thinking too, as with DeepSeek's service; else it is enforced.
-Status parse_choice(const JsonRef& field, Thinking asked, GenerationRequest& request) {
+Status parse_choice(const JsonRef& field, GenerationRequest& request) {
   if (!given(field)) return {};
   Conversation& conversation = request.conversation;
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
@@ -59,8 +58,7 @@ Status parse_choice(const JsonRef& field, Thinking asked, GenerationRequest& req
     return {};
   }
   if (type == "any") {
-    const bool enforced = !(conversation.thinking && asked == Thinking::kAsked);
-    if (enforced) conversation.tool_choice = ToolChoice::kRequired;
+    conversation.tool_choice = ToolChoice::kRequired;
     return {};
   }
   if (type == "tool") {
@@ -87,11 +85,11 @@ Status parse_limits(const JsonRef& body, GenerationRequest& request) {
   return parse_stop(stops, request);
 }
 
-Status parse_output_config(const JsonRef& field, Conversation& conversation, Thinking& asked) {
+Status parse_output_config(const JsonRef& field, GenerationRequest& request, Thinking& asked) {
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
-  RETURN_IF_ERROR(parse_effort(field["effort"], conversation, asked));
-  return refuse_response_format(field["format"]);
+  RETURN_IF_ERROR(parse_effort(field["effort"], request.conversation, asked));
+  return parse_response_format(field["format"], request);
 }
 
 }  // namespace
@@ -104,12 +102,14 @@ Result<GenerationRequest> parse_messages_request(std::string_view text, std::str
   Conversation& conversation = request.conversation;
   RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeekAndClaude, conversation));
   Thinking asked = Thinking::kDefault;
-  RETURN_IF_ERROR(parse_output_config(body["output_config"], conversation, asked));
-  RETURN_IF_ERROR(parse_thinking(body["thinking"], conversation, asked));
+  RETURN_IF_ERROR(parse_output_config(body["output_config"], request, asked));
+  RETURN_IF_ERROR(parse_thinking(body["thinking"], request, asked));
   RETURN_IF_ERROR(parse_tools(body["tools"], conversation));
   RETURN_IF_ERROR(parse_messages_input(body, conversation));
-  RETURN_IF_ERROR(parse_choice(body["tool_choice"], asked, request));
-  RETURN_IF_ERROR(settle_tool_choice(asked, conversation));
+  RETURN_IF_ERROR(parse_choice(body["tool_choice"], request));
+  settle_tool_choice(asked, conversation);
+  RETURN_IF_ERROR(parse_response_format(body["output_format"], request));
+  RETURN_IF_ERROR(parse_grammar_fields(body, request));
   RETURN_IF_ERROR(parse_sampling(body, request));
   RETURN_IF_ERROR(parse_limits(body, request));
   ASSIGN_OR_RETURN(request.stream, boolean_or(body["stream"], false));

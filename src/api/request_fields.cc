@@ -126,8 +126,15 @@ Status parse_effort(const JsonRef& field, Conversation& conversation, Thinking& 
       field.path(), name);
 }
 
-// The budget is read and not yet enforced.
-Status parse_thinking(const JsonRef& field, Conversation& conversation, Thinking& asked) {
+Status parse_thinking_budget(const JsonRef& field, GenerationRequest& request) {
+  if (!given(field)) return {};
+  ASSIGN_OR_RETURN(const int64_t budget, integer_field(field));
+  if (budget < 0) return out_of_range(field.path(), "[0, 2^63)");
+  request.thinking_budget = budget;
+  return {};
+}
+
+Status parse_thinking(const JsonRef& field, GenerationRequest& request, Thinking& asked) {
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
   ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
@@ -137,11 +144,8 @@ Status parse_thinking(const JsonRef& field, Conversation& conversation, Thinking
         "invalid request body: {}: unknown variant `{}`, expected one of `adaptive`, `enabled`, `disabled`",
         field["type"].path(), type);
   }
-  if (given(field["budget_tokens"])) {
-    ASSIGN_OR_RETURN(const int64_t budget, integer_field(field["budget_tokens"]));
-    if (budget < 0) return out_of_range(field["budget_tokens"].path(), "[0, 2^63)");
-  }
-  conversation.thinking = type != "disabled";
+  RETURN_IF_ERROR(parse_thinking_budget(field["budget_tokens"], request));
+  request.conversation.thinking = type != "disabled";
   asked = Thinking::kAsked;
   return {};
 }
@@ -223,7 +227,7 @@ Status check_tool_name(const JsonRef& field, std::string_view name) {
                field.path());
 }
 
-// Whether it is a valid schema matters once it is enforced.
+// Whether it is a valid schema matters where it is enforced.
 Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool) {
   if (!given(field)) return JsonValue(JsonValue::Object{});
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
@@ -235,12 +239,6 @@ Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool)
       Code::kInvalidArgument,
       "Invalid schema for function '{}': schema must be a JSON Schema of 'type: \"object\"', got 'type: {}'.",
       tool, type.present() ? to_json(*type.value()) : "null");
-}
-
-Status refuse_strict(const JsonRef& field) {
-  ASSIGN_OR_RETURN(const bool strict, boolean_or(field, false));
-  if (strict) return unsupported(field.path(), "strict schemas come with structured output");
-  return {};
 }
 
 Status choose_tool(std::string_view name, Conversation& conversation) {
@@ -262,29 +260,9 @@ Status choose_tool(std::string_view name, Conversation& conversation) {
   return {};
 }
 
-Status settle_tool_choice(Thinking asked, Conversation& conversation) {
+void settle_tool_choice(Thinking asked, Conversation& conversation) {
   const bool forced = conversation.tool_choice == ToolChoice::kRequired && conversation.tools_active();
-  if (!forced || !conversation.thinking) return {};
-  if (asked == Thinking::kAsked) {
-    return Error(Code::kInvalidArgument, "Thinking mode does not support this tool_choice");
-  }
-  conversation.thinking = false;
-  return {};
-}
-
-Status refuse_response_format(const JsonRef& field) {
-  if (!given(field)) return {};
-  if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
-  ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
-  if (type == "text") return {};
-  if (type == "json_object" || type == "json_schema" || type == "regex") {
-    return unsupported(field.path(), fmt::format("`{}` comes with structured output", type));
-  }
-  return Error(
-      Code::kInvalidArgument,
-      "invalid request body: {}: unknown variant `{}`, expected one of `text`, `json_object`, `json_schema`, "
-      "`regex`",
-      field["type"].path(), type);
+  if (forced && asked == Thinking::kDefault) conversation.thinking = false;
 }
 
 }  // namespace deepinfer

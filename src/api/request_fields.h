@@ -30,7 +30,9 @@ enum class Thinking { kDefault, kAsked };
 // An effort by name, or a number from 1 to 100; "none" turns thinking off.
 Status parse_effort(const JsonRef& field, Conversation& conversation, Thinking& asked);
 // {"type": "enabled" | "adaptive" | "disabled", "budget_tokens": n}; wins over an effort.
-Status parse_thinking(const JsonRef& field, Conversation& conversation, Thinking& asked);
+Status parse_thinking(const JsonRef& field, GenerationRequest& request, Thinking& asked);
+// The most tokens of thinking.
+Status parse_thinking_budget(const JsonRef& field, GenerationRequest& request);
 
 Error out_of_range(std::string_view name, std::string_view range);
 Result<int64_t> integer_field(const JsonRef& field);
@@ -46,16 +48,17 @@ Status parse_stop(const JsonRef& field, GenerationRequest& request);
 Status check_tool_name(const JsonRef& field, std::string_view name);
 // The schema as received; absent means no parameters.
 Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool);
-// `strict` true is refused until schemas are enforced.
-Status refuse_strict(const JsonRef& field);
 // Keeps that tool only and forces it.
 Status choose_tool(std::string_view name, Conversation& conversation);
-// Tools and choice together. `asked` tells whether thinking gives way to a forced choice.
-Status settle_tool_choice(Thinking asked, Conversation& conversation);
+// Tools and choice together: thinking that nobody asked for gives way to a forced choice.
+void settle_tool_choice(Thinking asked, Conversation& conversation);
 
 // ---- Formats ----
 
-// `field` is an object with a type; only "text" is done.
-Status refuse_response_format(const JsonRef& field);
+// {"type": "text" | "json_object" | "json_schema" | "regex", ...}: shown to the model and enforced. The
+// schema stands in `json_schema.schema` (Chat Completions) or in `schema` (the others).
+Status parse_response_format(const JsonRef& field, GenerationRequest& request);
+// Grammars under the names of other servers: structured_outputs and guided_* (vLLM), so_args (DeepInfer).
+Status parse_grammar_fields(const JsonRef& body, GenerationRequest& request);
 
 }  // namespace deepinfer

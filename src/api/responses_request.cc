@@ -62,18 +62,20 @@ Status parse_reasoning(const JsonRef& field, ResponsesRequest& request, Thinking
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
   RETURN_IF_ERROR(parse_effort(field["effort"], request.conversation, asked));
+  RETURN_IF_ERROR(parse_thinking_budget(field["max_tokens"], request));
   RETURN_IF_ERROR(check_one_of(field["summary"], {"auto", "concise", "detailed"}));
   request.echo.effort = copy_or_null(field["effort"]);
   request.echo.summary = copy_or_null(field["summary"]);
   return {};
 }
 
-Status parse_text(const JsonRef& field, ResponsesEcho& echo) {
+Status parse_text(const JsonRef& field, ResponsesRequest& request) {
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
-  RETURN_IF_ERROR(refuse_response_format(field["format"]));
+  RETURN_IF_ERROR(parse_response_format(field["format"], request));
+  if (given(field["format"])) request.echo.text_format = *field["format"].value();
   RETURN_IF_ERROR(check_one_of(field["verbosity"], {"low", "medium", "high"}));
-  echo.verbosity = copy_or_null(field["verbosity"]);
+  request.echo.verbosity = copy_or_null(field["verbosity"]);
   return {};
 }
 
@@ -173,12 +175,13 @@ Result<ResponsesRequest> parse_responses_request(const JsonValue& json, const Re
   RETURN_IF_ERROR(parse_input(body, context, request));
   ASSIGN_OR_RETURN(conversation.tools, parse_responses_tools(body["tools"], ToolNamesRule::kUnique));
   RETURN_IF_ERROR(parse_responses_choice(body["tool_choice"], conversation));
-  RETURN_IF_ERROR(settle_tool_choice(asked, conversation));
+  settle_tool_choice(asked, conversation);
   RETURN_IF_ERROR(parse_sampling(body, request));
   RETURN_IF_ERROR(parse_max_tokens(body["max_output_tokens"], "max_tokens", request));
   RETURN_IF_ERROR(parse_logprobs(body["top_logprobs"], request));
   RETURN_IF_ERROR(parse_include(body["include"], request));
-  RETURN_IF_ERROR(parse_text(body["text"], request.echo));
+  RETURN_IF_ERROR(parse_text(body["text"], request));
+  RETURN_IF_ERROR(parse_grammar_fields(body, request));
   RETURN_IF_ERROR(parse_switches(body, context, request));
   copy_echo(body, request);
   return request;

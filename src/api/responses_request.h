@@ -27,8 +27,9 @@ struct ResponsesContext {
 struct ResponsesEcho {
   JsonValue instructions, max_output_tokens,
       metadata = JsonValue(JsonValue::Object{}), previous_response_id, prompt_cache_key, effort, summary,
-      text_format, verbosity, safety_identifier, tool_choice = JsonValue("auto"),
-      tools = JsonValue(JsonValue::Array{}), truncation = JsonValue("disabled"), user;
+      text_format = JsonValue(JsonValue::Object{{"type", "text"}}), verbosity, safety_identifier,
+      tool_choice = JsonValue("auto"), tools = JsonValue(JsonValue::Array{}),
+      truncation = JsonValue("disabled"), user;
   double temperature = 1, top_p = 1;
   int64_t top_logprobs = 0;
   bool parallel_tool_calls = true;

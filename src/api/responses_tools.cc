@@ -14,7 +14,7 @@ Result<ToolDefinition> parse_function(const JsonRef& field) {
   RETURN_IF_ERROR(check_tool_name(field["name"], tool.name));
   ASSIGN_OR_RETURN(tool.description, string_or(field["description"], ""));
   ASSIGN_OR_RETURN(tool.parameters, parse_tool_schema(field["parameters"], tool.name));
-  RETURN_IF_ERROR(refuse_strict(field["strict"]));
+  ASSIGN_OR_RETURN(tool.strict, boolean_or(field["strict"], false));
   return tool;
 }
 

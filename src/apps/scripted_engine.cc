@@ -125,6 +125,7 @@ class ScriptedEngine : public TokenSource {
     return stats;
   }
   int64_t max_context_tokens() const override { return kContextTokens; }
+  int64_t vocab_size() const override { return tokenizer_.vocab_size(); }
 
  private:
   template <typename Change>

@@ -8,13 +8,26 @@
 #include "gateway/routes.h"
 
 namespace deepinfer {
+namespace {
+
+// Callbacks are copied, jobs are not.
+void answer(GatewayCore& core, const ExchangePtr& exchange, AnswerJob given) {
+  const auto job = std::make_shared<AnswerJob>(std::move(given));
+  core.constrain(exchange, job->request, [&core, exchange, job](auto constraint, bool is_shaped) {
+    job->constraint = std::move(constraint);
+    job->is_shaped = is_shaped;
+    core.run(exchange, std::move(*job));
+  });
+}
+
+}  // namespace
 
 void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const AnswerIdentity identity = core.new_identity("chatcmpl-");
   auto writer = make_chat_writer(identity, *request);
-  core.run(exchange, {Protocol::kChat, std::move(*request), std::move(writer), identity.call_id_key});
+  answer(core, exchange, {Protocol::kChat, std::move(*request), std::move(writer), identity.call_id_key});
 }
 
 void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
@@ -24,7 +37,7 @@ void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const st
     if (prompt.ids && request->echo) prompt.text = core.tokenizer().decode(*prompt.ids);
   }
   auto writer = make_completions_writer(core.new_identity("cmpl-"), *request);
-  core.run(exchange, {Protocol::kCompletions, std::move(*request), std::move(writer)});
+  answer(core, exchange, {Protocol::kCompletions, std::move(*request), std::move(writer)});
 }
 
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
@@ -32,7 +45,7 @@ void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::
   if (!request.ok()) return core.refuse(exchange, request.error());
   const AnswerIdentity identity = core.new_identity("msg_");
   auto writer = make_messages_writer(identity, *request);
-  core.run(exchange, {Protocol::kMessages, std::move(*request), std::move(writer), identity.call_id_key});
+  answer(core, exchange, {Protocol::kMessages, std::move(*request), std::move(writer), identity.call_id_key});
 }
 
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {

@@ -7,7 +7,8 @@ namespace deepinfer {
 namespace {
 
 EngineRequest engine_request(const AnswerService& service, const GenerationRequest& request,
-                             PreparedPrompt prompt, int64_t max_tokens) {
+                             PreparedPrompt prompt, int64_t max_tokens,
+                             std::shared_ptr<const OutputConstraint> constraint) {
   EngineRequest out;
   out.prompt_ids = std::move(prompt.ids);
   out.max_tokens = max_tokens;
@@ -18,6 +19,7 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   out.top_logprobs = request.top_logprobs;
   out.cache_salt = request.user_id;
   out.tenant = service.tenant;
+  out.constraint = std::move(constraint);
   return out;
 }
 
@@ -91,6 +93,7 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
     limits.push_back(*limit);
     usage_.prompt_tokens += length;
     OutputOptions output = prompt.output;
+    output.json_output = output.json_output && !job_.is_shaped;
     output.single_tool_call = !job_.request.parallel_tool_calls;
     output.salvage = output.salvage && job_.request.salvage;
     output.stop_sequences = job_.request.stop_sequences;
@@ -100,11 +103,11 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
     const size_t first_answer = i * static_cast<size_t>(job_.request.n);
-    const Result<uint64_t> id =
-        service_.parts.tokens.submit(engine_request(service_, job_.request, std::move(prompts[i]), limits[i]),
-                                     [self = shared_from_this(), first_answer](const EngineEvent& event) {
-                                       self->on_engine_event(first_answer, event);
-                                     });
+    const Result<uint64_t> id = service_.parts.tokens.submit(
+        engine_request(service_, job_.request, std::move(prompts[i]), limits[i], job_.constraint),
+        [self = shared_from_this(), first_answer](const EngineEvent& event) {
+          self->on_engine_event(first_answer, event);
+        });
     if (!id.ok()) return to_api_error(id.error());
     for (int32_t k = 0; k < job_.request.n; ++k) {
       answers_[first_answer + static_cast<size_t>(k)]->engine_id = *id + static_cast<uint64_t>(k);

@@ -39,6 +39,10 @@ struct AnswerJob {
   GenerationRequest request;
   std::unique_ptr<AnswerWriter> writer;
   uint64_t call_id_key = 0;  // of the writer's identity
+  // What the answers keep to; null: nothing. `is_shaped`: their text is the grammar's, the parser need not
+  // look for JSON.
+  std::shared_ptr<const OutputConstraint> constraint = {};
+  bool is_shaped = false;
   bool detached = false;  // the exchange is answered by the route; the writer's bytes go nowhere
 };
 

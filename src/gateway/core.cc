@@ -4,6 +4,7 @@
 
 #include "api/messages_response.h"
 #include "base/log.h"
+#include "gateway/constraint.h"
 
 namespace deepinfer {
 namespace {
@@ -27,6 +28,12 @@ std::string tenant_of(const std::string& api_key) {
   return name;
 }
 
+// Control tokens that a grammar can spell: the mark of tool calls.
+std::vector<TokenId> text_tokens(const Tokenizer& tokenizer) {
+  const auto mark = tokenizer.id_of_added(call_markup().mark);
+  return mark ? std::vector<TokenId>{*mark} : std::vector<TokenId>();
+}
+
 }  // namespace
 
 GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
@@ -44,6 +51,9 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
                .prompt_format = options_.prompt_format,
                .reasoning_memory = &reasoning_memory_,
                .longest_token_bytes = longest_token_bytes(service_.parts.tokenizer)},
+      grammars_(std::make_unique<GrammarCompiler>(service_.parts.tokenizer,
+                                                  service_.parts.tokens.vocab_size(), service_.stop_ids,
+                                                  text_tokens(service_.parts.tokenizer))),
       started_at_(now_s()),
       responses_(std::move(responses)),
       sealer_(std::move(secret)),
@@ -80,6 +90,30 @@ AnswerIdentity GatewayCore::new_identity(std::string_view id_prefix) const {
   identity.system_fingerprint = service_.system_fingerprint;
   identity.call_id_key = service_.parts.random();
   return identity;
+}
+
+void GatewayCore::constrain(const ExchangePtr& exchange, const GenerationRequest& request,
+                            std::function<void(std::shared_ptr<const OutputConstraint>, bool)> then) {
+  Result<ConstraintPlan> plan =
+      plan_constraint(request, tokenizer(), service_.stop_ids, grammars_->vocab_size(), service_.prompt_format);
+  if (!plan.ok()) return refuse(exchange, plan.error());
+  if (!plan->constrains()) return then(nullptr, false);
+  if (!plan->spec) return then(make_constraint(std::move(plan->shape), grammars_->vocab_size()), false);
+
+  const auto is_gone = std::make_shared<bool>(false);  // of the strand, shared by the two callbacks
+  exchange->on_closed([is_gone] { *is_gone = true; });
+  auto go_on = [this, exchange, is_gone, then = std::move(then),
+                shape = std::move(plan->shape)](const GrammarCompiler::Compiled& compiled) mutable {
+    if (*is_gone) return;
+    exchange->on_closed(nullptr);
+    if (!compiled.ok()) return refuse(exchange, compiled.error());
+    shape.grammar = *compiled;
+    then(make_constraint(std::move(shape), grammars_->vocab_size()), true);
+  };
+  grammars_->compile(*plan->spec, [exchange,
+                                   go_on = std::move(go_on)](GrammarCompiler::Compiled compiled) mutable {
+    exchange->post([go_on = std::move(go_on), compiled = std::move(compiled)]() mutable { go_on(compiled); });
+  });
 }
 
 std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, AnswerJob job,
@@ -136,10 +170,13 @@ bool GatewayCore::interrupt(const std::string& name) {
 
 void GatewayCore::stop() {
   stopping_ = true;
-  const std::lock_guard lock(mu_);
-  for (const auto& weak : sessions_) {
-    if (const auto session = weak.lock()) session->interrupt();
+  {
+    const std::lock_guard lock(mu_);
+    for (const auto& weak : sessions_) {
+      if (const auto session = weak.lock()) session->interrupt();
+    }
   }
+  grammars_->stop();
 }
 
 std::string_view plain_path(std::string_view path) {

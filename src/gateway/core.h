@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "gateway/metrics.h"
 #include "gateway/response_store.h"
 #include "gateway/sealed_text.h"
+#include "grammar/grammar.h"
 
 namespace deepinfer {
 
@@ -33,6 +35,7 @@ class GatewayCore {
   TokenSource& tokens() const { return service_.parts.tokens; }
   const Tokenizer& tokenizer() const { return service_.parts.tokenizer; }
   const ServiceMetrics& metrics() const { return metrics_; }
+  GrammarStats grammar_stats() const { return grammars_->stats(); }
   int64_t started_at() const { return started_at_; }  // seconds since 1970
   int64_t now_s() const;
 
@@ -47,6 +50,11 @@ class GatewayCore {
   // An id of a prefix and 32 hexadecimal digits.
   std::string new_id(std::string_view prefix) const;
   AnswerIdentity new_identity(std::string_view id_prefix) const;
+  // Compiles what the request's answers have to keep to, without holding up this thread, and goes on with
+  // `then` on the strand of the exchange; or refuses the request. At once when there is nothing to compile.
+  // Whoever leaves meanwhile is forgotten.
+  void constrain(const ExchangePtr& exchange, const GenerationRequest& request,
+                 std::function<void(std::shared_ptr<const OutputConstraint>, bool is_shaped)> then);
   // Runs the request and answers it, or refuses it. The session, or null. One that has a name can be
   // interrupted by it.
   std::shared_ptr<AnswerSession> run(const ExchangePtr& exchange, AnswerJob job,
@@ -66,7 +74,8 @@ class GatewayCore {
 
   // ---- Stopping ----
   bool stopping() const { return stopping_; }
-  // Ends running answers where they are and refuses new ones.
+  // Ends running answers where they are and refuses new ones. Afterwards no grammar is being compiled for
+  // anyone.
   void stop();
 
  private:
@@ -74,6 +83,7 @@ class GatewayCore {
   ServiceMetrics metrics_;
   ReasoningMemory reasoning_memory_;
   const AnswerService service_;
+  const std::unique_ptr<GrammarCompiler> grammars_;
   const int64_t started_at_;
   std::atomic<bool> stopping_{
       false};  // set before stop() takes mu_, read under mu_ after a session is listed

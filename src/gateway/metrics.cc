@@ -94,12 +94,15 @@ void ServiceMetrics::on_end(Protocol protocol, Outcome outcome, const Usage& usa
   families_->duration.Observe(seconds(now - times.arrived));
 }
 
-std::string ServiceMetrics::text(const EngineStats& engine) const {
+std::string ServiceMetrics::text(const EngineStats& engine, const GrammarStats& grammar) const {
   families_->running.Set(static_cast<double>(engine.running));
   families_->waiting.Set(static_cast<double>(engine.waiting));
   std::string text = prometheus::TextSerializer().Serialize(families_->registry.Collect());
   for (const auto& [name, value] : name_stats(engine)) {
     text += fmt::format("# TYPE deepinfer_engine_{0} gauge\ndeepinfer_engine_{0} {1}\n", name, value);
+  }
+  for (const auto& [name, value] : name_stats(grammar)) {
+    text += fmt::format("# TYPE deepinfer_grammar_{0} gauge\ndeepinfer_grammar_{0} {1}\n", name, value);
   }
   return text;
 }

@@ -9,6 +9,7 @@
 #include "api/generation.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "grammar/grammar.h"
 
 namespace deepinfer {
 
@@ -36,7 +37,7 @@ class ServiceMetrics {
               Clock::time_point now);
 
   // The text of GET /metrics.
-  std::string text(const EngineStats& engine) const;
+  std::string text(const EngineStats& engine, const GrammarStats& grammar) const;
 
  private:
   struct Families;

@@ -79,6 +79,43 @@ std::string query_value(std::string_view query, std::string_view name) {
   return "";
 }
 
+// Stores what begins, and runs it.
+void begin_response(GatewayCore& core, const ExchangePtr& exchange, ResponsesRequest request,
+                    const std::string& previous_id, AnswerJob job) {
+  const AnswerIdentity identity = core.new_identity("resp_");
+  const std::string& owner = core.owner();
+  StoredResponse stored;
+  stored.id = identity.id;
+  stored.previous_id = previous_id;
+  stored.input_items = to_json(JsonValue(std::move(request.input_items)));
+  ResponsesHooks hooks;
+  hooks.now_s = [&core] { return core.now_s(); };
+  if (request.seals_reasoning) {
+    hooks.seal = [&core](const std::string& text, int64_t) { return core.sealer().seal(text); };
+  }
+  const bool background = request.echo.background, store = request.echo.store;
+  if (store) {
+    hooks.on_end = [&core, owner, stored](const std::string& response) mutable {
+      stored.response = response;
+      core.keep(owner, stored);
+      core.forget_running(stored.id);
+    };
+  }
+  job.protocol = Protocol::kResponses;
+  job.writer = make_responses_writer(identity, request, std::move(hooks));
+  job.call_id_key = identity.call_id_key;
+  job.detached = background;
+  const std::string begun = unfinished_response(identity, request, background ? "queued" : "in_progress");
+  if (store) {
+    stored.response = begun;
+    core.keep(owner, stored);
+  }
+  job.request = std::move(request);
+  const auto session = core.run(exchange, std::move(job), identity.id);
+  if (!session && store) core.forget(owner, identity.id);
+  if (session && background) core.respond_json(exchange, begun);
+}
+
 }  // namespace
 
 void answer_responses(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
@@ -99,39 +136,16 @@ void answer_responses(GatewayCore& core, const ExchangePtr& exchange, const std:
   Result<ResponsesRequest> request = parse_responses_request(*body, context);
   if (!request.ok()) return core.refuse(exchange, request.error());
 
-  const AnswerIdentity identity = core.new_identity("resp_");
-  StoredResponse stored;
-  stored.id = identity.id;
-  stored.previous_id = previous->value_or("");
-  stored.input_items = to_json(JsonValue(std::move(request->input_items)));
-  ResponsesHooks hooks;
-  hooks.now_s = [&core] { return core.now_s(); };
-  if (request->seals_reasoning) {
-    hooks.seal = [&core](const std::string& text, int64_t) { return core.sealer().seal(text); };
-  }
-  const bool background = request->echo.background;
-  if (request->echo.store) {
-    hooks.on_end = [&core, owner, stored](const std::string& response) mutable {
-      stored.response = response;
-      core.keep(owner, stored);
-      core.forget_running(stored.id);
-    };
-  }
-  AnswerJob job;
-  job.protocol = Protocol::kResponses;
-  job.writer = make_responses_writer(identity, *request, std::move(hooks));
-  job.call_id_key = identity.call_id_key;
-  job.detached = background;
-  const std::string begun = unfinished_response(identity, *request, background ? "queued" : "in_progress");
-  if (request->echo.store) {
-    stored.response = begun;
-    core.keep(owner, stored);
-  }
-  const bool store = request->echo.store;
-  job.request = std::move(*request);
-  const auto session = core.run(exchange, std::move(job), identity.id);
-  if (!session && store) core.forget(owner, identity.id);
-  if (session && background) core.respond_json(exchange, begun);
+  // Callbacks are copied.
+  const auto held = std::make_shared<ResponsesRequest>(std::move(*request));
+  core.constrain(
+      exchange, *held,
+      [&core, exchange, held, previous_id = previous->value_or("")](auto constraint, bool is_shaped) {
+        AnswerJob job;
+        job.constraint = std::move(constraint);
+        job.is_shaped = is_shaped;
+        begin_response(core, exchange, std::move(*held), previous_id, std::move(job));
+      });
 }
 
 void show_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id) {

@@ -31,7 +31,7 @@ void show_health(GatewayCore& core, const ExchangePtr& exchange, const std::stri
 void show_metrics(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = core.metrics().text(core.tokens().stats());
+  response.body = core.metrics().text(core.tokens().stats(), core.grammar_stats());
   if (core.store() != nullptr) response.body += kv_metrics_text(core.store()->stats());
   exchange->respond(std::move(response));
 }
@@ -42,6 +42,9 @@ void show_status(GatewayCore& core, const ExchangePtr& exchange, const std::stri
   response.body = fmt::format("model                 {:>16}\nmax_context_tokens    {:>16}\n", core.model(),
                               core.tokens().max_context_tokens()) +
                   describe(core.tokens().stats());
+  for (const auto& [name, value] : name_stats(core.grammar_stats())) {
+    response.body += fmt::format("grammar_{:<14}{:>16}\n", name, value);
+  }
   if (core.store() != nullptr) response.body += kv_status_text(core.store()->stats());
   exchange->respond(std::move(response));
 }

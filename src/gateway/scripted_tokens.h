@@ -41,6 +41,7 @@ class ScriptedTokens : public TokenSource {
   }
   EngineStats stats() const override { return {}; }
   int64_t max_context_tokens() const override { return context_tokens; }
+  int64_t vocab_size() const override { return tokenizer_.vocab_size(); }
 
   EngineRequest wait_for_request(uint64_t id) {
     std::unique_lock lock(mu_);

@@ -14,6 +14,7 @@ class EngineTokenSource : public TokenSource {
   void resume(uint64_t id) override { engine_.resume(id); }
   EngineStats stats() const override { return engine_.stats(); }
   int64_t max_context_tokens() const override { return engine_.max_context_tokens(); }
+  int64_t vocab_size() const override { return engine_.vocab_size(); }
 
  private:
   Engine& engine_;

@@ -21,6 +21,7 @@ class TokenSource {
   virtual void resume(uint64_t id) { (void)id; }
   virtual EngineStats stats() const = 0;
   virtual int64_t max_context_tokens() const = 0;
+  virtual int64_t vocab_size() const = 0;  // of the rows that tokens are drawn from
 };
 
 // The engine as a source; borrowed, it outlives the source.

@@ -12,7 +12,6 @@ namespace {
 using Object = JsonValue::Object;
 using Array = JsonValue::Array;
 
-constexpr int kMaxWhitespace = 16;
 constexpr int kMaxFlattening = 64;
 
 JsonValue constant(std::string text) {
@@ -219,8 +218,7 @@ class CallWriter {
   // JSON in a tag: no string in it may close the tag. The library can't hold a string to that and to a length
   // at once.
   JsonValue json(const JsonValue& schema) const {
-    Object format = {
-        {"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", kMaxWhitespace}};
+    Object format = {{"type", "json_schema"}, {"json_schema", schema}};
     if (!holds_key(schema, "minLength") && !holds_key(schema, "maxLength"))
       format.push_back({"excludes", Array{closer_, opener_}});
     return format;
@@ -246,7 +244,8 @@ class CallWriter {
 Result<GrammarSpec> prepare_calls(const CallGrammar& calls) {
   ASSIGN_OR_RETURN(JsonValue format, CallWriter(calls).write());
   return GrammarSpec{GrammarSpec::Kind::kStructuralTag,
-                     to_json(JsonValue::Object{{"type", "structural_tag"}, {"format", std::move(format)}})};
+                     to_json(JsonValue::Object{{"type", "structural_tag"}, {"format", std::move(format)}}),
+                     true};
 }
 
 }  // namespace deepinfer

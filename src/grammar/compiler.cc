@@ -27,8 +27,11 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr int kMaxStuckThreads = 4;
-// White space between two tokens of JSON, at most: enough for indented text, little enough that it ends.
-constexpr int kMaxWhitespace = 16;
+// The library keeps masks of rules, which schemas share (strings of one length, dates), and whole grammars; a
+// third and two thirds of this. Failures are kept as well, without being counted, so all of it goes after so
+// many of them.
+constexpr int64_t kLibraryCacheBytes = int64_t{192} << 20;
+constexpr int64_t kFailuresKept = 256;
 
 xgrammar::TokenizerInfo describe_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size,
                                             const std::vector<TokenId>& end_ids,
@@ -47,6 +50,17 @@ xgrammar::TokenizerInfo describe_vocabulary(const Tokenizer& tokenizer, int64_t 
   return xgrammar::TokenizerInfo(words, xgrammar::VocabType::RAW, static_cast<int>(vocab_size), ends);
 }
 
+// The tokens of white space alone.
+std::vector<uint32_t> space_tokens(const Tokenizer& tokenizer, int64_t vocab_size) {
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab_size)));
+  for (TokenId id = 0; id < std::min<int64_t>(vocab_size, tokenizer.vocab_size()); ++id) {
+    const std::string_view bytes = tokenizer.token_bytes(id);
+    const bool is_space = !bytes.empty() && bytes.find_first_not_of(" \t\r\n") == std::string_view::npos;
+    if (is_space) mask[static_cast<size_t>(id) / 32] |= uint32_t{1} << id % 32;
+  }
+  return mask;
+}
+
 // One line, without where in the library's sources it was said.
 std::string first_line(std::string_view text) {
   return std::string(text.substr(0, std::min<size_t>(text.find('\n'), 400)));
@@ -56,7 +70,7 @@ Result<xgrammar::CompiledGrammar> compile_spec(xgrammar::GrammarCompiler& compil
   try {
     switch (spec.kind) {
       case GrammarSpec::Kind::kJsonSchema:
-        return compiler.CompileJSONSchema(spec.text, true, std::nullopt, std::nullopt, true, kMaxWhitespace);
+        return compiler.CompileJSONSchema(spec.text, true, std::nullopt, std::nullopt, true);
       case GrammarSpec::Kind::kRegex:
         return compiler.CompileRegex(spec.text);
       case GrammarSpec::Kind::kEbnf:
@@ -87,6 +101,14 @@ Status check_language(const CompiledGrammar& grammar, int64_t vocab_size) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, int64_t>> name_stats(const GrammarStats& stats) {
+  return {{"compiled", stats.compiled},        {"hits", stats.hits},
+          {"refused", stats.refused},          {"timeouts", stats.timeouts},
+          {"compile_ns", stats.compile_ns},    {"max_compile_ns", stats.max_compile_ns},
+          {"waiting", stats.waiting},          {"cached", stats.cached},
+          {"cached_bytes", stats.cached_bytes}};
+}
+
 struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
   using Done = std::function<void(Compiled)>;
 
@@ -105,7 +127,8 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
        const std::vector<TokenId>& text_tokens, const GrammarOptions& given)
       : options(given),
         vocab_size(vocab),
-        vocabulary(describe_vocabulary(tokenizer, vocab, end_ids, text_tokens)) {}
+        library(describe_vocabulary(tokenizer, vocab, end_ids, text_tokens), 1, true, kLibraryCacheBytes),
+        spaces(std::make_shared<const std::vector<uint32_t>>(space_tokens(tokenizer, vocab))) {}
 
   static std::string key_of(const GrammarSpec& spec) {
     return fmt::format("{}{}", static_cast<int>(spec.kind), spec.text);
@@ -117,7 +140,6 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
   }
 
   void work() {
-    xgrammar::GrammarCompiler compiler(vocabulary, 1, false);
     while (true) {
       std::shared_ptr<Entry> entry;
       {
@@ -135,7 +157,7 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
         continue;
       }
       const auto begin = SteadyClock::now();
-      Compiled result = finish(compile_spec(compiler, entry->spec));
+      Compiled result = finish(compile_spec(library, entry->spec), entry->spec.is_json);
       if (!settle(entry, std::move(result), SteadyClock::now() - begin)) break;
     }
     const std::lock_guard lock(mu);
@@ -143,9 +165,9 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
     ended.notify_all();
   }
 
-  Compiled finish(Result<xgrammar::CompiledGrammar> compiled) const {
+  Compiled finish(Result<xgrammar::CompiledGrammar> compiled, bool is_json) const {
     if (!compiled.ok()) return compiled.error();
-    auto grammar = std::make_shared<const CompiledGrammar>(std::move(*compiled));
+    auto grammar = std::make_shared<const CompiledGrammar>(std::move(*compiled), is_json ? spaces : nullptr);
     if (grammar->size_bytes() > options.max_grammar_bytes) {
       return Error(Code::kResourceExhausted, "grammar: compiled it takes {} bytes, expected at most {}",
                    grammar->size_bytes(), options.max_grammar_bytes);
@@ -157,7 +179,7 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
   // Tells those who wait. False: this thread was given up meanwhile, another has its place.
   bool settle(const std::shared_ptr<Entry>& entry, Compiled result, SteadyClock::duration took) {
     std::vector<Done> waiting;
-    bool go_on;
+    bool go_on, forget = false;
     {
       const std::lock_guard lock(mu);
       go_on = !entry->late;
@@ -176,10 +198,11 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
         entry->bytes = (*result)->size_bytes() + static_cast<int64_t>(2 * key.size());
         keep(key, entry);
       } else if (!result.ok()) {
-        ++stats.refused;
+        forget = ++stats.refused % kFailuresKept == 0 && num_stuck == 0;
       }
     }
     for (const Done& done : waiting) done(result);
+    if (forget) library.ClearCache();
     return go_on;
   }
 
@@ -252,6 +275,7 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
   void compile(const GrammarSpec& spec, Done done) {
     const std::string key = key_of(spec);
     std::shared_ptr<const CompiledGrammar> at_hand;
+    Error refusal(Code::kUnavailable, "grammar: the server is stopping");
     {
       const std::lock_guard lock(mu);
       if (const auto found = cached.find(key); found != cached.end()) {
@@ -272,15 +296,19 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
         changed.notify_one();
         watched.notify_one();
         return;
+      } else if (!stopping) {
+        refusal =
+            Error(Code::kResourceExhausted, "grammar: {} others wait to be compiled", options.max_waiting);
       }
     }
     if (at_hand != nullptr) return done(std::move(at_hand));
-    done(Error(Code::kResourceExhausted, "grammar: {} others wait to be compiled", options.max_waiting));
+    done(std::move(refusal));
   }
 
   const GrammarOptions options;
   const int64_t vocab_size;
-  const xgrammar::TokenizerInfo vocabulary;
+  xgrammar::GrammarCompiler library;                          // thread-safe
+  const std::shared_ptr<const std::vector<uint32_t>> spaces;  // shared with the grammars
 
   std::mutex mu;
   std::condition_variable changed, watched, ended;
@@ -306,6 +334,13 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab_size,
 }
 
 GrammarCompiler::~GrammarCompiler() {
+  stop();
+  pool_->watcher.join();
+  // Those that are stuck hold the pool, and end with it when they come back.
+  for (std::thread& thread : pool_->threads) pool_->num_stuck > 0 ? thread.detach() : thread.join();
+}
+
+void GrammarCompiler::stop() {
   std::vector<Pool::Done> waiting;
   {
     std::unique_lock lock(pool_->mu);
@@ -319,9 +354,6 @@ GrammarCompiler::~GrammarCompiler() {
     pool_->ended.wait(lock, [this] { return pool_->num_threads <= pool_->num_stuck; });
   }
   for (const Pool::Done& done : waiting) done(Error(Code::kUnavailable, "grammar: the server is stopping"));
-  pool_->watcher.join();
-  // Those that are stuck hold the pool, and end with it when they come back.
-  for (std::thread& thread : pool_->threads) pool_->num_stuck > 0 ? thread.detach() : thread.join();
 }
 
 void GrammarCompiler::compile(const GrammarSpec& spec, std::function<void(Compiled)> done) {

@@ -21,6 +21,9 @@ bool fill_next_mask(xgrammar::GrammarMatcher& matcher, TokenMask mask) {
 namespace {
 
 constexpr int64_t kMaxRollback = 64;
+// Tokens of white space in a row, at most, where it means nothing and something else can follow: JSON would
+// let a model write it for ever.
+constexpr int kMaxSpaces = 8;
 
 // What is the same for all answers of a request.
 struct Shared {
@@ -50,7 +53,9 @@ class State : public ConstraintState {
         return true;
       }
       case Phase::kBehind:
-        return matcher_ && !matcher_->IsTerminated() && fill_next_mask(*matcher_, mask);
+        if (!matcher_ || matcher_->IsTerminated() || !fill_next_mask(*matcher_, mask)) return false;
+        if (spaces() != nullptr && now_.num_spaces >= kMaxSpaces) take_spaces_off(mask);
+        return true;
     }
     return false;
   }
@@ -77,7 +82,9 @@ class State : public ConstraintState {
       case Phase::kBehind:
         // Behind the end, anything: a row that runs for nothing.
         if (!matcher_ || matcher_->IsTerminated()) break;
+        if (is_space(id) && ++next.num_spaces > kMaxSpaces && !space_is_needed()) return refused(id);
         if (!matcher_->AcceptToken(id)) return refused(id);
+        if (!is_space(id)) next.num_spaces = 0;
         next.in_grammar = true;
         break;
     }
@@ -105,6 +112,7 @@ class State : public ConstraintState {
     Phase phase = Phase::kFree;
     size_t matched = 0;  // ids of the trigger
     int64_t num_free = 0;
+    int num_spaces = 0;       // tokens of white space in a row
     bool in_grammar = false;  // the last id was taken by the grammar
   };
 
@@ -116,6 +124,25 @@ class State : public ConstraintState {
   bool is_forbidden(int32_t id) const {
     return std::find(shape().forbidden_ids.begin(), shape().forbidden_ids.end(), id) !=
            shape().forbidden_ids.end();
+  }
+
+  const std::vector<uint32_t>* spaces() const {
+    return shape().grammar == nullptr ? nullptr : shape().grammar->spaces();
+  }
+  bool is_space(int32_t id) const {
+    return spaces() != nullptr && id >= 0 && static_cast<size_t>(id) / 32 < spaces()->size() &&
+           ((*spaces())[static_cast<size_t>(id) / 32] >> id % 32 & 1) != 0;
+  }
+  // Unless nothing else is left.
+  bool take_spaces_off(TokenMask mask) const {
+    bool others = false;
+    for (size_t i = 0; i < mask.size() && !others; ++i) others = (mask[i] & ~(*spaces())[i]) != 0;
+    for (size_t i = 0; i < mask.size() && others; ++i) mask[i] &= ~(*spaces())[i];
+    return others;
+  }
+  bool space_is_needed() {
+    std::vector<uint32_t> mask(spaces()->size());
+    return fill_next_mask(*matcher_, mask) && !take_spaces_off(mask);
   }
 
   // Knuth, Morris and Pratt.

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -30,6 +31,7 @@ struct GrammarSpec {
   enum class Kind { kJsonSchema, kRegex, kEbnf, kStructuralTag };
   Kind kind = Kind::kJsonSchema;
   std::string text;
+  bool is_json = false;  // white space means nothing: no more than a few tokens of it follow each other
   friend bool operator==(const GrammarSpec&, const GrammarSpec&) = default;
 };
 
@@ -88,8 +90,11 @@ struct GrammarStats {
   int64_t waiting = 0, cached = 0, cached_bytes = 0;
 };
 
+// Every number with its name, in the order of the struct; for /metrics and /status.
+std::vector<std::pair<std::string, int64_t>> name_stats(const GrammarStats& stats);
+
 // Thread-safe. A compilation can't be stopped: one that runs over the limit keeps its thread, and up to 4
-// further threads take such places. The destructor waits for compilations that are within their limit.
+// further threads take such places.
 class GrammarCompiler {
  public:
   // `vocab_size`: ids of the model's rows of logits. `end_ids`: what may end an answer. Control tokens are
@@ -99,10 +104,13 @@ class GrammarCompiler {
   ~GrammarCompiler();
 
   using Compiled = Result<std::shared_ptr<const CompiledGrammar>>;
-  // Calls `done` once: on this thread if the grammar is at hand or refused, else later on one of the
-  // compiler's. kInvalidArgument: what the library can't read, or no text is of the language;
-  // kResourceExhausted: too many wait, or too large; kDeadlineExceeded.
+  // Calls `done` once, which must not throw: on this thread if the grammar is at hand or refused, else later
+  // on one of the compiler's. kInvalidArgument: what the library can't read, or no text is of the language;
+  // kResourceExhausted: too many wait, or too large; kDeadlineExceeded; kUnavailable after stop().
   void compile(const GrammarSpec& spec, std::function<void(Compiled)> done);
+
+  // Refuses what waits and what comes, and waits for what is being compiled within its limit.
+  void stop();
 
   int64_t vocab_size() const { return vocab_size_; }
   GrammarStats stats() const;

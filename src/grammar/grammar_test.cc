@@ -92,6 +92,26 @@ TEST_F(GrammarTest, RegexEbnfAndChoices) {
   EXPECT_FALSE(says(prepare_choice({"red", "blue"}, "c"), "green"));
 }
 
+TEST_F(GrammarTest, WhiteSpaceBetweenJsonTokensComesToAnEnd) {
+  const auto state = start(schema(R"({"type":"array","items":{"type":"null"}})"));
+  ASSERT_NE(state, nullptr);
+  const TokenId space = tokenizer_->encode(" ")[0], open = tokenizer_->encode("[")[0],
+                close = tokenizer_->encode("]")[0];
+  ASSERT_TRUE(state->accept(open).ok());
+  int spaces = 0;
+  for (; is_allowed(*state, space); ++spaces) ASSERT_TRUE(state->accept(space).ok());
+  EXPECT_EQ(spaces, 8);
+  EXPECT_FALSE(state->accept(space).ok());
+  state->rollback(1);
+  EXPECT_TRUE(is_allowed(*state, space));
+  EXPECT_TRUE(is_allowed(*state, close));
+  // Where nothing else can be said, it may.
+  const auto padded = start(schema(R"({"type":"string","pattern":"^ {12}$"})"));
+  const TokenId quote = tokenizer_->encode("\"")[0];
+  ASSERT_TRUE(padded->accept(quote).ok());
+  for (int i = 0; i < 11; ++i) ASSERT_TRUE(is_allowed(*padded, space) && padded->accept(space).ok()) << i;
+}
+
 TEST_F(GrammarTest, ControlTokensAreNoText) {
   const auto state = start(prepare_regex(".*", "r"));
   ASSERT_NE(state, nullptr);

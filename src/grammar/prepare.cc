@@ -12,7 +12,7 @@ constexpr int64_t kMaxRepetition = 1000;
 constexpr int64_t kMaxTagNodes = 20'000;
 
 GrammarSpec json_spec(const JsonValue& prepared) {
-  return {GrammarSpec::Kind::kJsonSchema, to_json(prepared)};
+  return {GrammarSpec::Kind::kJsonSchema, to_json(prepared), true};
 }
 
 std::string joined(std::string_view path, std::string_view key) {

@@ -46,6 +46,7 @@ struct ToolDefinition {
   std::string namespace_name = {};
   std::string namespace_description = {};
   ToolKind kind = ToolKind::kFunction;
+  bool strict = false;      // calls of it must satisfy its parameters
   bool deferred = false;    // V4.1: not shown until a message's `tools` holds it
   JsonValue original = {};  // profile `reference` prints this whole object when it is given
 };

@@ -119,6 +119,12 @@ class ToolNames {
   std::map<std::string, int> num_suffixes_;  // tried for each plain name
 };
 
+// How calls are spelt: "<" mark block ">", "<" mark call " name=..." and so on (recipe.md 4.2).
+struct CallMarkup {
+  std::string_view mark, block, call, parameter;
+};
+CallMarkup call_markup(PromptVersion version = PromptVersion::kV41);
+
 // ---- The output (recipe.md 5) ----
 
 // What the parser has to know of a tool to repair a call of it.

@@ -237,7 +237,7 @@ class RecipeWriter {
   RenderedPrompt open_answer() {
     prompt_.control(control::kAssistant);
     prompt_.control(conversation_.thinking ? control::kThinkOpen : control::kThinkClose);
-    if (conversation_.tool_choice == ToolChoice::kRequired && tools_active_) {
+    if (conversation_.tool_choice == ToolChoice::kRequired && tools_active_ && !conversation_.thinking) {
       prompt_.text("\n\n<");
       prompt_.control(control::kDsml);
       prompt_.text(words_.calls);

@@ -41,6 +41,13 @@ void append_arguments(PromptBuilder& prompt, const std::string& arguments, const
 
 }  // namespace
 
+CallMarkup call_markup(PromptVersion version) {
+  PromptFormat format;
+  format.version = version;
+  const PromptWords& words = words_of(format);
+  return {"｜DSML｜", words.calls, words.invoke, words.parameter};
+}
+
 void append_definition(PromptBuilder& prompt, const ToolDefinition& tool, std::string_view name,
                        const PromptFormat& format) {
   JsonWriter writer(prompt.raw_text(), words_of(format).json);

