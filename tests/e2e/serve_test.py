@@ -193,7 +193,7 @@ def test_the_openai_sdk_lists_models_and_knows_our_errors(client):
         (served.chat_body(prompt="word " * 20000), 400, "maximum context length is"),
         (served.chat_body(n=0), 400, "n value"),
         (served.chat_body(top_logprobs=2), 400, "logprobs"),
-        (served.chat_body(response_format={"type": "json_object"}), 400, "response_format"),
+        (served.chat_body(response_format={"type": "yaml"}), 400, "response_format"),
         ("[" * 100000, 400, "invalid JSON request"),
     ],
 )
