@@ -30,9 +30,7 @@ OutputOptions output_options(const Conversation& conversation, const RenderedPro
         return version != PromptVersion::kV4 || tool.kind != ToolKind::kToolSearch;
       });
   options.parse_tool_calls = conversation.tools_active() && has_tools && !continues;
-  const auto format = conversation.response_format.kind;
-  options.json_output =
-      format == ResponseFormat::Kind::kJsonObject || format == ResponseFormat::Kind::kJsonSchema;
+  options.json_output = conversation.response_format.kind == ResponseFormat::Kind::kJsonObject;
   if (!options.parse_tool_calls) return options;
   const ToolNames names(conversation, version);
   for (size_t i = 0; i < conversation.tools.size(); ++i) {

@@ -47,6 +47,7 @@ constexpr KnownDifference kKnown[] = {
     {"err-chat-msg-call-*", kArguments},
     {"err-chat-msg-developer", "a developer message is a system message"},
     {"err-choice-required-thinking-*", kForced},
+    {"X01", kForced},
     {"err-tool-schema-*", kSchema},
     {"strict-*", kStrict},
     {"tools-strict-v4*", kStrict},
