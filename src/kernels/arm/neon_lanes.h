@@ -234,7 +234,7 @@ inline int32x4_t sum_products(const Int8Weights& weights, int rows, const int8_t
 
 // With the instruction for four products of bytes (the feature dotprod of Armv8.2): one for seven of the
 // above.
-__attribute__((target("+dotprod"))) inline int32x4_t sum_products_dot(const Int8Weights& weights, int rows,
+__attribute__((target("arch=armv8.2-a+dotprod"))) inline int32x4_t sum_products_dot(const Int8Weights& weights, int rows,
                                                                       const int8_t* codes) {
   int32x4_t sum = vdupq_n_s32(0);
 #pragma GCC unroll 8
