@@ -5,6 +5,7 @@
 // threads or the depth of scheduling. Knows no text, no JSON and no HTTP. examples/generate.cc uses all of it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,7 @@ namespace deepinfer {
 
 class ForwardObserver;
 class Model;
+class Proposer;
 class Trace;
 namespace store {
 class Store;
@@ -56,6 +58,7 @@ struct EngineRequest {
   bool exact = false;           // exact mode (decisions 1) for this request; see EngineOptions::exact
   int32_t priority = 1;         // 0 (first) to 3
   std::optional<Clock::time_point> deadline = {};  // ends it with kDeadlineExceeded when it passes
+  bool speculation = true;  // drafts may be made and verified for it, where the engine does so at all
 };
 
 // What the engine reports for each answer, in this order: kPrompt when asked for (answer 0 only), any number of kToken,
@@ -81,6 +84,22 @@ using EventSink = std::function<void(const EngineEvent&)>;
 // The last row of logits [vocab] that a token of `request` is drawn from; `position` is the token's. For tests.
 using LogitsProbe = std::function<void(uint64_t request, int64_t position, std::span<const float> logits)>;
 
+enum class DraftProposer {
+  kOff,
+  kDspark,  // the checkpoint's draft stages; off when it has none
+  kNgram,   // what followed the last tokens where they stood before; any checkpoint
+};
+
+// Several tokens a step (docs/speculation.md). In deterministic mode no token depends on any of this.
+struct SpeculationOptions {
+  DraftProposer proposer = DraftProposer::kDspark;
+  SpeculationSampling sampling = SpeculationSampling::kDeterministic;
+  int64_t max_drafts = 5;                    // behind a token; at most what the model has spare rows for
+  std::optional<int64_t> fixed_drafts = {};  // verify always so many; absent: by confidence and cost
+  std::vector<float> temperatures = {};      // of the confidences (speculate/calibration.h)
+  std::function<std::unique_ptr<Proposer>(Model&)> custom = {};  // in place of `proposer`; for tests and benchmarks
+};
+
 struct EngineOptions {
   int64_t max_queued_requests = 1024;  // submit answers kResourceExhausted beyond that
   int64_t max_running = 0;             // answers in one step; 0: the model's states less a quarter that keeps prefixes
@@ -97,6 +116,7 @@ struct EngineOptions {
   store::Store* store = nullptr;       // borrowed; keeps full blocks on disk and brings them back; null: none
   Clock::duration store_load_limit = std::chrono::seconds(5);  // a request waits no longer for it
   int scheduling_depth = 0;            // steps planned ahead: 0 or 1; docs/scheduling.md has the figures
+  SpeculationOptions speculation = {};
   const Clock* clock = nullptr;        // borrowed; null: the system's
   Trace* trace = nullptr;              // borrowed; base/trace.h
   ForwardObserver* observer = nullptr;  // borrowed; for tests
@@ -124,6 +144,12 @@ struct EngineStats {
           store_hit_tokens = 0, store_held = 0;
   int64_t preempted_swap = 0, preempted_recompute = 0;
   int64_t plan_ns = 0, execute_ns = 0, sample_ns = 0, commit_ns = 0;
+  // Speculation. By place: the first draft behind a token, the second, ...
+  int64_t drafted = 0, draft_passes = 0, draft_ns = 0;
+  std::array<int64_t, 8> verified = {}, accepted = {};
+  int64_t calibration_error_ppm = 0;  // of the confidences, against what was accepted
+  int64_t predicted_ns = 0,
+          predicted_real_ns = 0;  // of steps without prompt rows: as planned, and as they were
 };
 // One name and number a line, for people.
 std::string describe(const EngineStats& stats);

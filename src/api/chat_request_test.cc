@@ -115,7 +115,7 @@ TEST(ChatRequest, GrammarsHaveTheNamesOfOtherServers) {
 TEST(ChatRequest, SamplingFieldsAreRead) {
   const Result<ChatRequest> request = parse(
       R"(,"n":3,"logprobs":true,"top_logprobs":5,"frequency_penalty":0.5,"presence_penalty":-1,"min_p":0.1,
-      "top_k":40,"seed":9,"logit_bias":{"5":1,"7":-100},"user_id":"u","parallel_tool_calls":false)");
+      "top_k":40,"seed":9,"logit_bias":{"5":1,"7":-100},"user_id":"u","parallel_tool_calls":false,"speculation":false)");
   ASSERT_TRUE(request.ok()) << message_of(request);
   EXPECT_EQ(request->n, 3);
   EXPECT_EQ(request->top_logprobs, 5);
@@ -126,6 +126,7 @@ TEST(ChatRequest, SamplingFieldsAreRead) {
   EXPECT_EQ(request->seed, 9u);
   EXPECT_EQ(request->user_id, "u");
   EXPECT_FALSE(request->parallel_tool_calls);
+  EXPECT_FALSE(request->speculation);
   ASSERT_EQ(request->sampling.logit_bias.size(), 2u);
   EXPECT_EQ(request->sampling.logit_bias[1], (std::pair<int32_t, float>(7, -100.0f)));
 }
@@ -144,6 +145,7 @@ TEST(ChatRequest, ValuesOutOfRangeNameTheirField) {
       {R"(,"min_p":1.5)", "min_p"},
       {R"(,"top_k":-2)", "top_k"},
       {R"(,"seed":-1)", "seed"},
+      {R"(,"speculation":1)", "speculation"},
       {R"(,"max_completion_tokens":0)", "max_completion_tokens"},
       {R"(,"thinking":{"type":"enabled","budget_tokens":-1})", "thinking.budget_tokens"},
       {R"(,"reasoning":{"effort":"huge"})", "reasoning.effort"},

@@ -56,6 +56,7 @@ struct GenerationRequest {
   bool constrains_calls = false;     // calls keep to their tools' schemas even where none is strict or forced
   std::optional<int64_t> thinking_budget;  // most tokens of thinking
   bool stream = false;
+  bool speculation = true;  // drafts may be used, where the server does so at all
   std::string user_id;  // cached prompts are shared only between equal ones
 };
 

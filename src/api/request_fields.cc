@@ -179,6 +179,7 @@ Status parse_sampling(const JsonRef& body, GenerationRequest& request) {
     request.seed = static_cast<uint64_t>(seed);
   }
   ASSIGN_OR_RETURN(request.salvage, boolean_or(body["salvage"], true));
+  ASSIGN_OR_RETURN(request.speculation, boolean_or(body["speculation"], true));
   RETURN_IF_ERROR(parse_penalty(body["frequency_penalty"], sampling.frequency_penalty));
   RETURN_IF_ERROR(parse_penalty(body["presence_penalty"], sampling.presence_penalty));
   return parse_logit_bias(body["logit_bias"], sampling);

@@ -37,7 +37,7 @@ Status parse_thinking_budget(const JsonRef& field, GenerationRequest& request);
 Error out_of_range(std::string_view name, std::string_view range);
 Result<int64_t> integer_field(const JsonRef& field);
 
-// temperature, top_p, top_k, min_p, seed, penalties, logit_bias, and the switch `salvage`.
+// temperature, top_p, top_k, min_p, seed, penalties, logit_bias, and the switches `salvage` and `speculation`.
 Status parse_sampling(const JsonRef& body, GenerationRequest& request);
 Status parse_max_tokens(const JsonRef& field, std::string_view name, GenerationRequest& request);
 // A string or at most 16 strings, none of them empty.

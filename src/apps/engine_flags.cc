@@ -1,5 +1,7 @@
 #include "apps/engine_flags.h"
 
+#include <map>
+
 #include "base/log.h"
 
 namespace deepinfer {
@@ -27,7 +29,30 @@ void add_engine_flags(CLI::App& parser, EngineFlags& flags) {
   parser.add_option("--scheduling-depth", flags.engine.scheduling_depth, "steps planned ahead, 0 or 1")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
+  add_speculation_flags(parser, flags.engine.speculation);
   parser.add_option("--trace", flags.trace_path, "write what threads did to this file (Chrome trace format)");
+}
+
+void add_speculation_flags(CLI::App& parser, SpeculationOptions& options) {
+  parser.add_flag_callback(
+      "--no-speculation", [&options] { options.proposer = DraftProposer::kOff; },
+      "no drafts: one token a step");
+  parser
+      .add_option(
+          "--speculation-sampling", options.sampling,
+          "how drafts are verified: deterministic gives the text that no drafts give; rejection the same "
+          "distribution")
+      ->transform(CLI::CheckedTransformer(
+          std::map<std::string, SpeculationSampling>{{"deterministic", SpeculationSampling::kDeterministic},
+                                                     {"rejection", SpeculationSampling::kRejection}}));
+  parser
+      .add_option("--draft-proposer", options.proposer,
+                  "dspark, or ngram, which copies what followed the same tokens before")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, DraftProposer>{
+          {"dspark", DraftProposer::kDspark}, {"ngram", DraftProposer::kNgram}}));
+  parser
+      .add_option("--fixed-drafts", options.fixed_drafts, "verify always so many; by default as many as pay")
+      ->check(CLI::Range(int64_t{0}, int64_t{8}));
 }
 
 void apply(const EngineFlags& flags, ModelOptions& options) {

@@ -21,6 +21,8 @@ struct EngineFlags {
 };
 
 void add_engine_flags(CLI::App& parser, EngineFlags& flags);
+// --no-speculation and what belongs to it; part of add_engine_flags.
+void add_speculation_flags(CLI::App& parser, SpeculationOptions& options);
 void apply(const EngineFlags& flags, ModelOptions& options);
 // The engine and, before it so that it outlives it, its trace (null without --trace). Prints the memory plan to the log.
 struct OpenedEngine {

@@ -15,12 +15,14 @@
 #include <vector>
 
 #include "api/chat_request.h"
+#include "apps/engine_flags.h"
 #include "apps/load_model.h"
 #include "apps/stop_signals.h"
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "json/json.h"
 #include "recipe/recipe.h"
+#include "speculate/calibration.h"
 
 namespace deepinfer {
 namespace {
@@ -34,6 +36,7 @@ struct GenerateOptions {
   std::string thinking = "on";
   int64_t max_tokens = 256;
   SamplingParams sampling;
+  SpeculationOptions speculation;
   int threads = 0;
   Numerics numerics = Numerics::kExact;
   bool json = false;
@@ -237,7 +240,10 @@ Result<ExitCode> generate(const GenerateOptions& options) {
 
   signals.expect();
   Counters counters;
-  Engine engine(std::move(model), EngineOptions{}, counters);
+  EngineOptions engine_options;
+  engine_options.speculation = options.speculation;
+  ASSIGN_OR_RETURN(engine_options.speculation.temperatures, load_calibration(options.model_directory));
+  Engine engine(std::move(model), engine_options, counters);
   const auto show = [&options](std::string_view piece) {
     if (options.json || piece.empty()) return Status();
     write_output(piece);
@@ -297,6 +303,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
   parser.add_option("--seed", options.sampling.seed, "same seed, same text")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  add_speculation_flags(parser, options.speculation);
   add_threads_option(parser, options.threads);
   add_numerics_option(parser, options.numerics);
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");

@@ -1,6 +1,7 @@
 // The program: parses the command line and runs one subcommand. See command.h for how a command is added.
 #include <vector>
 
+#include "apps/calibrate_command.h"
 #include "apps/command.h"
 #include "apps/generate_command.h"
 #include "apps/inspect_command.h"
@@ -22,6 +23,7 @@ constexpr AddCommand kCommands[] = {
     add_inspect_command,
     add_verify_command,
     add_kv_command,
+    add_calibrate_command,
     add_make_checkpoint_command,
     add_tokenize_command,
     add_detokenize_command,

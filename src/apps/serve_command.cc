@@ -19,6 +19,7 @@
 #include "base/random.h"
 #include "gateway/gateway.h"
 #include "gateway/kv_admin.h"
+#include "speculate/calibration.h"
 
 namespace deepinfer {
 namespace {
@@ -97,6 +98,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model));
   EngineFlags flags = options.engine_flags;
   flags.engine.store = served.kv_store.store.get();
+  ASSIGN_OR_RETURN(flags.engine.speculation.temperatures, load_calibration(options.model_directory));
   ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), flags, served.counters));
   served.tokens = make_token_source(*served.opened.engine);
   return {};

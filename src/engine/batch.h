@@ -14,6 +14,7 @@
 #include "model/kv_arena.h"
 #include "model/model.h"
 #include "sampling/penalties.h"
+#include "speculate/proposer.h"
 
 namespace deepinfer {
 
@@ -28,6 +29,11 @@ struct AnswerState {
   std::unique_ptr<ConstraintState> constraint_state;    // from the first draw on
   TokenCounts counts;       // of the answer, when penalties need them
   int32_t last_token = 0;   // drawn last; fed to the model in the next step
+  std::vector<int32_t> stop_ids;  // nothing is drawn behind one of them
+  int64_t end_position = 0;       // the answer holds no token from here on
+  std::vector<int32_t> history;   // all tokens, for a proposer that wants them
+  // Of the step that drew last_token. The engine thread reads it while no step refers to the answer.
+  Draft draft;
   std::vector<TokenLogprobs> prompt_logprobs;
 };
 
@@ -55,7 +61,10 @@ struct BatchSpan {
   AnswerState* feeds_last = nullptr;        // set: the one id is its last token
   int64_t first_block = 0;                  // of the block table
   int64_t first_new_block = 0, num_new_blocks = 0;  // in Batch::blocks
-  int64_t first_sample = 0, num_samples = 0;  // in Batch::samples, drawn from the span's last row
+  // In Batch::samples. Without drafts all are drawn from the span's last row; with them the first from the
+  // row of last_token and each further one from the row of the draft before it, as long as that was right.
+  int64_t first_sample = 0, num_samples = 0;
+  int64_t num_drafts = 0;                   // of num_ids, the last ones
   AnswerState* prompt_logprobs = nullptr;   // set: those of every row's next token are appended
   int32_t next_id = 0;                      // the prompt token behind the span, when prompt_logprobs is set; -1 none
 };
@@ -68,8 +77,12 @@ struct SampleResult {
 };
 struct Sample {
   AnswerState* answer = nullptr;
-  int64_t position = 0;  // of the token drawn
-  SampleResult result;
+  StateId state{};
+  int64_t position = 0;      // of the token drawn
+  bool wants_draft = false;  // of the tokens behind it, when it is the last one drawn
+  SampleResult result = {};
+  bool drawn = false;     // there is a result
+  bool accepted = false;  // and it is the draft of its row
 };
 
 struct Batch {
@@ -82,7 +95,9 @@ struct Batch {
   // The executor's answer.
   std::vector<SpanFault> faults;
   std::optional<Error> failure;  // of the step as a whole
-  Clock::duration execute_time{}, sample_time{};
+  Clock::duration execute_time{}, sample_time{}, draft_time{};
+  int64_t num_drafting = 0, num_drafted = 0;  // sequences and tokens of the draft pass
+  double calibration_error = 0;               // of all steps so far
 
   void clear();
   bool empty() const { return spans.empty() && before.empty() && after.empty(); }

@@ -26,17 +26,20 @@ int64_t max_running_of(const EngineOptions& options, const Model& model) {
 
 LoopShape shape_of(const EngineOptions& options, const Model& model, const Executor& executor) {
   const ModelConfig& config = model.config();
-  return {.max_context = model.options().max_context_tokens,
-          .max_rows = model.options().max_batch_tokens,
-          .num_blocks = static_cast<int64_t>(model.memory_plan().kv_blocks),
-          .num_states = model.options().max_sequences,
-          .max_running = max_running_of(options, model),
-          .swap_blocks = executor.num_swap_blocks(),
-          .swap_states = executor.num_swap_states(),
-          .window = config.sliding_window,
-          .reach = config.num_hidden_layers * (config.sliding_window - 1),
-          // Rings must survive a step back; a shorter tail would leave holes in them.
-          .decoder_tail = std::max(options.decoder_tail, config.sliding_window + model.max_step_back())};
+  return {
+      .max_context = model.options().max_context_tokens,
+      .max_rows = model.options().max_batch_tokens,
+      .num_blocks = static_cast<int64_t>(model.memory_plan().kv_blocks),
+      .num_states = model.options().max_sequences,
+      .max_running = max_running_of(options, model),
+      .swap_blocks = executor.num_swap_blocks(),
+      .swap_states = executor.num_swap_states(),
+      .window = config.sliding_window,
+      .reach = config.num_hidden_layers * (config.sliding_window - 1),
+      // Rings must survive a step back; a shorter tail would leave holes in them.
+      .decoder_tail = std::max(options.decoder_tail, config.sliding_window + model.max_step_back()),
+      .max_drafts = options.speculation.fixed_drafts == 0 ? 0 : std::min(executor.max_drafts(), kMaxDrafts),
+      .keeps_history = executor.wants_history()};
 }
 
 int64_t swap_blocks_of(const EngineOptions& options, const Model& model) {

@@ -1,12 +1,37 @@
 #include "engine/executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
 
 #include "base/checked_math.h"
 #include "base/log.h"
+#include "speculate/verification.h"
 
 namespace deepinfer {
+namespace {
+
+bool is_stop(const AnswerState& answer, int32_t token) {
+  return std::find(answer.stop_ids.begin(), answer.stop_ids.end(), token) != answer.stop_ids.end();
+}
+
+std::unique_ptr<Proposer> make_proposer(Model& model, const SpeculationOptions& options) {
+  const ProposerOptions shape = {std::min(options.max_drafts, model.max_step_back() - 1), options.sampling,
+                                 options.temperatures};
+  if (shape.max_drafts <= 0) return nullptr;
+  if (options.custom) return options.custom(model);
+  switch (options.proposer) {
+    case DraftProposer::kOff:
+      return nullptr;
+    case DraftProposer::kDspark:
+      return make_dspark_proposer(model, shape);
+    case DraftProposer::kNgram:
+      return make_ngram_proposer(shape);
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 void Batch::clear() {
   before.clear();
@@ -26,7 +51,11 @@ Executor::Executor(Model& model, const EngineOptions& options, int64_t swap_bloc
       observer_(options.observer),
       probe_(options.logits_probe),
       clock_(options.clock != nullptr ? *options.clock : system_clock()),
-      sampler_(model.config().vocab_size) {
+      sampler_(model.config().vocab_size),
+      proposer_(make_proposer(model, options.speculation)),
+      max_drafts_(proposer_ == nullptr ? 0
+                                       : std::min(options.speculation.max_drafts, model.max_step_back() - 1)),
+      speculation_sampling_(options.speculation.sampling) {
   block_stride_ = static_cast<int64_t>(round_up(model.memory_plan().kv_block_bytes, 64));
   if (swap_blocks <= 0 || swap_states <= 0) return;
   auto memory = AlignedBuffer::allocate(static_cast<size_t>(swap_blocks * block_stride_));
@@ -48,13 +77,14 @@ Executor::Executor(Model& model, const EngineOptions& options, int64_t swap_bloc
 void Executor::run(Batch& batch) {
   const auto begin = clock_.now();
   batch.faults.clear();
-  batch.sample_time = {};
+  batch.sample_time = batch.draft_time = {};
+  batch.num_drafting = batch.num_drafted = 0;
   try {
     if (const Status status = forward(batch); !status.ok()) batch.failure = status.error();
   } catch (const std::exception& exception) {
     batch.failure = Error(Code::kInternal, "step: {}", exception.what());
   }
-  batch.execute_time = clock_.now() - begin - batch.sample_time;
+  batch.execute_time = clock_.now() - begin - batch.sample_time - batch.draft_time;
 }
 
 void Executor::apply(const StateOp& op) {
@@ -104,9 +134,9 @@ Status Executor::forward(Batch& batch) {
     spans_.push_back({.sequence = &model_.state(static_cast<int32_t>(span.state)),
                       .first_position = span.first_position,
                       .ids = ids,
-                      .logits = span.prompt_logprobs != nullptr ? LogitsRows::kAll
-                                : span.num_samples > 0          ? LogitsRows::kLast
-                                                                : LogitsRows::kNone,
+                      .logits = span.prompt_logprobs != nullptr || span.num_drafts > 0 ? LogitsRows::kAll
+                                : span.num_samples > 0                                 ? LogitsRows::kLast
+                                                                                       : LogitsRows::kNone,
                       .first_block = span.first_block,
                       .new_blocks = std::span<const BlockId>(batch.blocks)
                                         .subspan(static_cast<size_t>(span.first_new_block),
@@ -130,20 +160,29 @@ Status Executor::forward(Batch& batch) {
                                                                : 1;
     const auto logits = out.logits.subspan(row * vocab, rows * vocab);
     row += rows;
-    if (fault < batch.faults.size() && batch.faults[fault].span == static_cast<int32_t>(i)) {
+    const bool faulty = fault < batch.faults.size() && batch.faults[fault].span == static_cast<int32_t>(i);
+    if (faulty && span.num_drafts == 0) {
       ++fault;
       continue;
     }
     if (span.prompt_logprobs != nullptr) take_prompt_logprobs(batch, span, logits);
-    for (int64_t s = 0; s < span.num_samples; ++s) {
-      draw(span, logits.last(vocab), batch.samples[static_cast<size_t>(span.first_sample + s)]);
+    const bool ended_early = draw_span(
+        batch, span, logits, faulty ? batch.faults[fault].position - span.first_position : span.num_ids);
+    if (!faulty) continue;
+    if (ended_early) {
+      ++fault;
+    } else {  // the fault lies in a draft that was wrong anyway
+      batch.faults.erase(batch.faults.begin() + static_cast<int64_t>(fault));
     }
   }
   const auto end = clock_.now();
   batch.sample_time = end - computed;
+  if (proposer_ != nullptr) propose(batch);
   if (trace_ != nullptr) {
     trace_->span(lane_, "execute", "model", begin, computed, static_cast<int64_t>(batch.spans.size()));
     trace_->span(lane_, "sample", "sampling", computed, end, static_cast<int64_t>(batch.samples.size()));
+    if (batch.num_drafting > 0)
+      trace_->span(lane_, "draft", "speculate", end, end + batch.draft_time, batch.num_drafting);
   }
   return {};
 }
@@ -159,8 +198,61 @@ Result<std::span<const float>> Executor::constrain(AnswerState& answer, std::spa
   return std::span<const float>(masked_);
 }
 
-void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample& sample) {
+// Rows of drafts give tokens one after another, as single steps would: a row counts only if everything before
+// it was right and the answer goes on, so a constraint or a penalty never sees a token that is taken back.
+// True: the next row was needed, but only the first `sound_rows` are sound.
+bool Executor::draw_span(Batch& batch, const BatchSpan& span, std::span<const float> logits,
+                         int64_t sound_rows) {
+  const auto vocab = static_cast<size_t>(model_.config().vocab_size);
+  const auto samples =
+      std::span(batch.samples)
+          .subspan(static_cast<size_t>(span.first_sample), static_cast<size_t>(span.num_samples));
+  if (span.num_drafts == 0) {
+    for (Sample& sample : samples) draw(span, logits.last(vocab), sample, -1);
+    return false;
+  }
+  AnswerState& answer = *samples[0].answer;
+  const auto drafts = std::span(batch.ids).subspan(static_cast<size_t>(span.first_id + 1),
+                                                   static_cast<size_t>(span.num_drafts));
+  int64_t drawn = 0, accepted = 0;
+  bool goes_on = true;
+  while (goes_on && drawn < sound_rows) {
+    const int64_t k = drawn++;
+    Sample& sample = samples[static_cast<size_t>(k)];
+    const bool has_draft = k < span.num_drafts;
+    draw(span, logits.subspan(static_cast<size_t>(k) * vocab, vocab), sample, has_draft ? k : -1);
+    const bool right =
+        has_draft && !sample.result.error && sample.result.token == drafts[static_cast<size_t>(k)];
+    sample.accepted = right;
+    accepted += right ? 1 : 0;
+    if (has_draft && !sample.result.error)
+      calibration_error_.add(answer.draft.scores[static_cast<size_t>(k)], right);
+    goes_on = right && !is_stop(answer, sample.result.token);
+  }
+  model_.state(static_cast<int32_t>(span.state)).length = span.first_position + std::max<int64_t>(1, drawn);
+  proposer_->learn(answer.draft, span.num_drafts, accepted);
+  batch.calibration_error = calibration_error_.value();
+  return goes_on;
+}
+
+// `draft`: which one of the answer's drafts is verified by this row; -1: none.
+Result<int32_t> Executor::choose(AnswerState& answer, std::span<const float> logits, int64_t position,
+                                 int64_t draft) {
+  const SamplingParams& params = answer.sampling;
+  if (draft < 0 || speculation_sampling_ == SpeculationSampling::kDeterministic) {
+    return sampler_.sample(logits, params, position);
+  }
+  RETURN_IF_ERROR(sampler_.masses(logits, params, 0, target_));
+  const auto k = static_cast<size_t>(draft);
+  return verify_by_rejection(target_, answer.draft.masses.empty() ? nullptr : &answer.draft.masses[k],
+                             answer.draft.ids[k], random_word(params.seed, position, Purpose::kAccept),
+                             random_word(params.seed, position, Purpose::kResidual))
+      .token;
+}
+
+void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample& sample, int64_t draft) {
   AnswerState& answer = *sample.answer;
+  sample.drawn = true;
   try {
     if (probe_) probe_(answer.request, sample.position, logits);
     const auto allowed = constrain(answer, logits);
@@ -174,7 +266,7 @@ void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample
       adjust_logits(answer.sampling, answer.counts, adjusted_);
       drawn_from = adjusted_;
     }
-    const auto token = sampler_.sample(drawn_from, answer.sampling, sample.position);
+    const auto token = choose(answer, drawn_from, sample.position, draft);
     if (!token.ok()) {
       sample.result.error = token.error();
       return;
@@ -187,6 +279,7 @@ void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample
     }
     sample.result.token = answer.last_token = *token;
     if (answer.sampling.adjusts_logits()) ++answer.counts[*token];
+    if (wants_history()) answer.history.push_back(*token);
     if (answer.top_logprobs) {
       sample.result.logprobs =
           std::make_shared<const TokenLogprobs>(token_logprobs(*allowed, *token, *answer.top_logprobs));
@@ -198,6 +291,48 @@ void Executor::draw(const BatchSpan& span, std::span<const float> logits, Sample
   } catch (const std::exception& exception) {  // memory, mostly: this answer ends, the others live
     sample.result.error = Error(Code::kInternal, "{}", exception.what());
   }
+}
+
+// One pass for all answers of the step that go on. A draft may be missing, so what goes wrong here ends
+// nobody.
+void Executor::propose(Batch& batch) {
+  const auto begin = clock_.now();
+  draft_tasks_.clear();
+  for (const BatchSpan& span : batch.spans) {
+    for (int64_t s = 0; s < span.num_samples; ++s) {
+      const Sample& sample = batch.samples[static_cast<size_t>(span.first_sample + s)];
+      if (!sample.drawn) break;
+      // With drafts, the last one that was drawn speaks for the answer.
+      const bool last = span.num_drafts == 0 || s + 1 == span.num_samples ||
+                        !batch.samples[static_cast<size_t>(span.first_sample + s + 1)].drawn;
+      if (!last) continue;
+      AnswerState& answer = *sample.answer;
+      answer.draft.clear();
+      if (!sample.wants_draft || sample.result.error || is_stop(answer, sample.result.token) ||
+          sample.position + 2 >= answer.end_position) {
+        continue;
+      }
+      draft_tasks_.push_back({.state = &model_.state(static_cast<int32_t>(sample.state)),
+                              .last_token = answer.last_token,
+                              .history = answer.history,
+                              .sampling = &answer.sampling,
+                              .counts = &answer.counts,
+                              .out = &answer.draft});
+    }
+  }
+  if (draft_tasks_.empty()) return;
+  Status status;
+  try {
+    status = proposer_->propose(draft_tasks_);
+  } catch (const std::exception& exception) {
+    status = Error(Code::kInternal, "{}", exception.what());
+  }
+  for (const DraftTask& task : draft_tasks_) {
+    if (!status.ok()) task.out->clear();
+    batch.num_drafted += std::ssize(task.out->ids);
+  }
+  batch.num_drafting = std::ssize(draft_tasks_);
+  batch.draft_time = clock_.now() - begin;
 }
 
 void Executor::take_prompt_logprobs(const Batch& batch, const BatchSpan& span, std::span<const float> logits) {

@@ -8,6 +8,8 @@
 #include "base/trace.h"
 #include "engine/batch.h"
 #include "sampling/sampling.h"
+#include "speculate/calibration.h"
+#include "speculate/proposer.h"
 
 namespace deepinfer {
 
@@ -22,6 +24,10 @@ class Executor {
   int64_t num_swap_states() const { return std::ssize(swap_states_); }
   uint64_t swap_bytes() const { return swap_memory_.size() + swap_state_bytes_; }
 
+  // Drafts behind a token that a step can verify; 0: speculation is off.
+  int64_t max_drafts() const { return max_drafts_; }
+  bool wants_history() const { return proposer_ != nullptr && proposer_->wants_history(); }
+
   // Fills the answer part of the batch. Never throws: what is thrown in it becomes its failure.
   void run(Batch& batch);
 
@@ -29,7 +35,10 @@ class Executor {
   void apply(const StateOp& op);
   Status forward(Batch& batch);
   Result<std::span<const float>> constrain(AnswerState& answer, std::span<const float> logits);
-  void draw(const BatchSpan& span, std::span<const float> logits, Sample& sample);
+  bool draw_span(Batch& batch, const BatchSpan& span, std::span<const float> logits, int64_t sound_rows);
+  void draw(const BatchSpan& span, std::span<const float> logits, Sample& sample, int64_t draft);
+  Result<int32_t> choose(AnswerState& answer, std::span<const float> logits, int64_t position, int64_t draft);
+  void propose(Batch& batch);
   void take_prompt_logprobs(const Batch& batch, const BatchSpan& span, std::span<const float> logits);
   std::byte* swap_block(BlockId block) { return swap_memory_.data() + static_cast<int64_t>(block) * block_stride_; }
 
@@ -43,6 +52,13 @@ class Executor {
   std::vector<uint32_t> mask_;   // sized by the first constrained row
   std::vector<float> masked_, adjusted_;
   std::vector<SequenceSpan> spans_;
+
+  std::unique_ptr<Proposer> proposer_;  // null: no drafts
+  int64_t max_drafts_ = 0;
+  const SpeculationSampling speculation_sampling_;
+  Masses target_;
+  std::vector<DraftTask> draft_tasks_;
+  CalibrationError calibration_error_;
 
   int64_t block_stride_ = 0;
   int64_t swap_blocks_ = 0;

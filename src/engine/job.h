@@ -8,6 +8,7 @@
 #include "cache/prefix_cache.h"
 #include "engine/batch.h"
 #include "engine/engine.h"
+#include "schedule/drafts.h"
 #include "schedule/schedule.h"
 #include "store/keys.h"
 
@@ -62,6 +63,10 @@ struct Job {
   int64_t bypassed = 0;
   bool failed = false;          // nothing of it is kept
   bool started = false;         // was admitted once; what the cut is stays from then on
+
+  // Speculation.
+  DraftProfile drafts_expected;
+  bool wants_draft = false;  // when its next token is drawn
 
   // The cut, fixed at the first admission (decisions 1), and what it says about bits.
   SequenceCut cut;

@@ -1,6 +1,7 @@
 #include "engine/loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 
 namespace deepinfer {
@@ -31,6 +32,9 @@ EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Exe
       store_(store),
       cache_({.num_blocks = shape.num_blocks, .num_states = shape.num_states, .state_ttl = options.state_ttl}),
       swap_blocks_(shape.swap_blocks),
+      draft_policy_(shape.max_drafts, options.speculation.sampling == SpeculationSampling::kDeterministic
+                                          ? DraftPolicy::Budget::kNewest
+                                          : DraftPolicy::Budget::kOlder),
       lane_(options.trace != nullptr ? options.trace->add_lane("engine") : 0) {
   for (int64_t i = shape.swap_states - 1; i >= 0; --i) free_swap_states_.push_back(static_cast<int32_t>(i));
 }
@@ -43,6 +47,12 @@ void EngineLoop::run() {
     const auto begin = clock_.now();
     take_messages();
     end_late_requests();
+    // How far a step with drafts got is known only behind it, so answers that may have some are planned from
+    // there.
+    if (in_flight != nullptr && speculates()) {
+      runner_->finish();
+      commit(*std::exchange(in_flight, nullptr));
+    }
     Step& step = steps_[next];
     const bool planned = plan(step);
     const auto plan_end = clock_.now();
@@ -64,17 +74,13 @@ void EngineLoop::run() {
       next = 1 - next;
     }
     update_stats();
-    const auto commit_begin = clock_.now();
     if (finished != nullptr) {
       commit(*finished);
       update_stats();
     }
-    const auto commit_end = clock_.now();
-    stats_.commit_ns += std::chrono::nanoseconds(commit_end - commit_begin).count();
     if (trace != nullptr && (planned || finished != nullptr)) {
       trace->span(lane_, "plan", "schedule", begin, plan_end, plan_.rows());
       trace->span(lane_, "wait", "engine", plan_end, wait_end);
-      if (finished != nullptr) trace->span(lane_, "commit", "engine", commit_begin, commit_end);
     }
     if (planned || finished != nullptr) continue;
     if (stopping_ && jobs_.empty()) return;
@@ -170,12 +176,17 @@ void EngineLoop::add_job(const std::shared_ptr<const Submission>& submission, in
                                                           .constraint = request.constraint,
                                                           .constraint_state = {},
                                                           .counts = {},
+                                                          .stop_ids = request.stop_ids,
+                                                          .history = {},
+                                                          .draft = {},
                                                           .prompt_logprobs = {}});
   job->answer->sampling.seed += static_cast<uint64_t>(first_answer);
   job->prompt = std::ssize(request.prompt_ids);
   job->limit = std::min(request.max_tokens, shape_.max_context - job->prompt);
   job->tokens.reserve(static_cast<size_t>(job->prompt + std::min<int64_t>(job->limit, 256)));
   job->tokens = request.prompt_ids;
+  job->answer->end_position = job->prompt + job->limit;
+  if (shape_.keeps_history) job->answer->history = request.prompt_ids;
   job->keys = submission->keys;
   if (request.deadline) deadlines_.emplace(*request.deadline, job->id);
   job->submission = submission;
@@ -235,12 +246,25 @@ void EngineLoop::end_late_requests() {
 // ---- commit ----------------------------------------------------------------------------------------------------------
 
 void EngineLoop::commit(Step& step) {
+  const auto begin = clock_.now();
   Batch& batch = step.batch;
   ++stats_.steps;
   stats_.execute_ns += std::chrono::nanoseconds(batch.execute_time).count();
   stats_.sample_ns += std::chrono::nanoseconds(batch.sample_time).count();
-  cost_.observe(step.decode_rows, step.prefill_rows,
+  cost_.observe(step.decode_rows + step.draft_rows, step.prefill_rows,
                 std::chrono::duration<double>(batch.execute_time + batch.sample_time).count());
+  if (batch.num_drafting > 0) {
+    draft_policy_.observe_pass(batch.num_drafting, std::chrono::duration<double>(batch.draft_time).count());
+    ++stats_.draft_passes;
+    stats_.drafted += batch.num_drafted;
+    stats_.draft_ns += std::chrono::nanoseconds(batch.draft_time).count();
+  }
+  if (step.draft_rows > 0) stats_.calibration_error_ppm = std::llround(1e6 * batch.calibration_error);
+  if (step.predicted_seconds > 0 && !batch.failure) {
+    stats_.predicted_ns += std::llround(1e9 * step.predicted_seconds);
+    stats_.predicted_real_ns +=
+        std::chrono::nanoseconds(batch.execute_time + batch.sample_time + batch.draft_time).count();
+  }
   size_t fault = 0;
   for (size_t i = 0; i < step.num_entries; ++i) {
     const bool faulty = fault < batch.faults.size() && batch.faults[fault].span == static_cast<int32_t>(i);
@@ -267,6 +291,9 @@ void EngineLoop::commit(Step& step) {
     }
     release(entry.job);
   }
+  const auto end = clock_.now();
+  stats_.commit_ns += std::chrono::nanoseconds(end - begin).count();
+  if (options_.trace != nullptr) options_.trace->span(lane_, "commit", "engine", begin, end);
 }
 
 void EngineLoop::commit_span(Step& step, size_t index, const SpanFault* fault) {
@@ -279,22 +306,48 @@ void EngineLoop::commit_span(Step& step, size_t index, const SpanFault* fault) {
     }
   };
   if (step.batch.failure) return fail_all(*step.batch.failure);
-  if (fault != nullptr) {
-    return fail_all(Error(Code::kInternal,
-                          "request {}: a number after layer {} at position {} is not finite; this answer ends",
-                          entry.job->id, fault->layer, fault->position));
-  }
-  if (entry.epoch == entry.job->epoch) {
-    entry.job->committed = entry.first + entry.count;
-    // Before the tokens, which may end the job: its last block is worth as much as the others.
-    if (entry.job->status != Job::Status::kEnded) publish(*entry.job);
-  }
-  for (size_t i = 0; i < entry.drawing.size(); ++i) {
-    Job& job = *entry.drawing[i];
-    if (job.status != Job::Status::kEnded) {
-      commit_token(job, step.batch.samples[static_cast<size_t>(span.first_sample) + i].result);
+  const auto samples =
+      std::span<const Sample>(step.batch.samples)
+          .subspan(static_cast<size_t>(span.first_sample), static_cast<size_t>(span.num_samples));
+  if (fault == nullptr || (entry.drafts > 0 && samples[0].drawn)) {
+    if (entry.drafts > 0) count_drafts(entry, samples);
+    if (entry.epoch == entry.job->epoch) {
+      entry.job->committed = entry.first + entry.count;
+      // Before the tokens, which may end the job: its last block is worth as much as the others.
+      if (entry.job->status != Job::Status::kEnded) publish(*entry.job);
     }
+    for (size_t i = 0; i < samples.size() && samples[i].drawn; ++i) {
+      Job& job = *entry.drawing[entry.drafts > 0 ? 0 : i];
+      if (job.status != Job::Status::kEnded) commit_token(job, samples[i].result);
+    }
+    // Accepted drafts were no tokens before.
+    if (entry.count > 1 && entry.epoch == entry.job->epoch && !entry.job->failed) publish(*entry.job);
   }
+  if (fault != nullptr) {
+    fail_all(Error(Code::kInternal,
+                   "request {}: a number after layer {} at position {} is not finite; this answer ends",
+                   entry.job->id, fault->layer, fault->position));
+  }
+}
+
+// The rows of drafts that were right count as computed, and what was drawn from them as drawn.
+void EngineLoop::count_drafts(Entry& entry, std::span<const Sample> samples) {
+  Job& job = *entry.job;
+  int64_t drawn = 0, accepted = 0;
+  for (const Sample& sample : samples) {
+    drawn += sample.drawn ? 1 : 0;
+    accepted += sample.accepted ? 1 : 0;
+  }
+  for (int64_t k = 0; k < entry.drafts; ++k) {
+    const auto place = static_cast<size_t>(k);
+    ++stats_.verified[place];
+    if (k < accepted) ++stats_.accepted[place];
+  }
+  draft_policy_.observe_verified(entry.promised, static_cast<double>(accepted));
+  if (drawn < 2 || entry.epoch != job.epoch) return;
+  entry.count += drawn - 1;
+  job.done += drawn - 1;
+  job.drawn += drawn - 1;
 }
 
 void EngineLoop::commit_token(Job& job, const SampleResult& result) {

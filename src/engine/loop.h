@@ -17,6 +17,7 @@
 #include "engine/stats.h"
 #include "engine/step_runner.h"
 #include "engine/store_queue.h"
+#include "schedule/drafts.h"
 #include "schedule/step_cost.h"
 #include "store/load_cost.h"
 
@@ -35,6 +36,8 @@ struct LoopShape {
   int64_t num_blocks = 0, num_states = 0, max_running = 0;
   int64_t swap_blocks = 0, swap_states = 0;
   int64_t window = 0, reach = 0, decoder_tail = 0;
+  int64_t max_drafts = 0;      // 0: no speculation
+  bool keeps_history = false;  // the proposer reads all tokens
 };
 
 class EngineLoop {
@@ -52,6 +55,8 @@ class EngineLoop {
     Job* job = nullptr;
     uint64_t epoch = 0;
     int64_t first = 0, count = 0;
+    int64_t drafts = 0;         // rows behind them; each may add a sample of the one job that draws
+    double promised = 0;        // tokens that their scores let expect
     std::vector<Job*> drawing;  // jobs of the span's samples
   };
   struct Keep {
@@ -65,7 +70,8 @@ class EngineLoop {
     std::vector<Entry> entries;
     size_t num_entries = 0;  // entries are reused
     std::vector<Keep> keeps;
-    int64_t decode_rows = 0, prefill_rows = 0;
+    int64_t decode_rows = 0, draft_rows = 0, prefill_rows = 0;
+    double predicted_seconds = 0;  // 0: not known
   };
 
   // loop.cc
@@ -76,6 +82,7 @@ class EngineLoop {
   void end_late_requests();
   void commit(Step& step);
   void commit_span(Step& step, size_t index, const SpanFault* fault);
+  void count_drafts(Entry& entry, std::span<const Sample> samples);
   void commit_token(Job& job, const SampleResult& result);
   void publish(Job& job);
   void extend_keys(Job& job);
@@ -92,6 +99,8 @@ class EngineLoop {
   bool plan(Step& step);
   void view_running();
   void view_waiting();
+  bool speculates() const;
+  void choose_drafts(Step& step);
   void look_up(Job& job);
   Hit cold(const Job& job, MissReason reason) const;
   bool can_promise_swap(int64_t blocks) const;
@@ -159,6 +168,9 @@ class EngineLoop {
   Step steps_[2];
   StepPlan plan_;
   StepCost cost_;
+  DraftPolicy draft_policy_;
+  std::vector<size_t> decoding_;  // indices into running_, of candidates_for_drafts_
+  std::vector<DraftCandidate> candidates_for_drafts_;
   std::vector<RunningView> running_views_;
   std::vector<WaitingView> waiting_views_;
   std::vector<Job*> candidates_;  // of waiting_views_

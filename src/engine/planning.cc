@@ -17,6 +17,8 @@ bool EngineLoop::plan(Step& step) {
   step.keeps.clear();
   if (running_.empty() && waiting_.empty()) return false;
   view_running();
+  step.predicted_seconds = 0;
+  if (speculates()) choose_drafts(step);
   view_waiting();
   const auto decoding = std::count_if(running_.begin(), running_.end(), [](const Job* job) {
     return !job->paused && job->known() - job->done == 1;
@@ -38,12 +40,14 @@ bool EngineLoop::plan(Step& step) {
   stats_.batch_rows = stats_.batch_sequences = 0;
   for (const Span& span : plan_.spans) {
     if (!add_span(*order[static_cast<size_t>(span.sequence)], span, step)) continue;
-    stats_.batch_rows += span.count;
+    stats_.batch_rows += span.count + span.drafts;
     ++stats_.batch_sequences;
     stats_.encoder_only_rows += span.encoder_rows;
   }
   step.decode_rows = plan_.decode_rows;
+  step.draft_rows = plan_.draft_rows;
   step.prefill_rows = plan_.prefill_rows;
+  if (plan_.prefill_rows > 0 || plan_.draft_rows != draft_policy_.total()) step.predicted_seconds = 0;
   stats_.decode_rows += plan_.decode_rows;
   stats_.prefill_rows += plan_.prefill_rows;
   return !step.batch.empty();
@@ -80,6 +84,50 @@ void EngineLoop::view_running() {
                               .decoder_first = job->cut.decoder_first,
                               .forks = job->answers() - 1,
                               .paused = job->paused});
+  }
+}
+
+// ---- drafts
+// ----------------------------------------------------------------------------------------------------------
+
+bool EngineLoop::speculates() const {
+  return shape_.max_drafts > 0 && std::any_of(running_.begin(), running_.end(),
+                                              [](const Job* job) { return job->request().speculation; });
+}
+
+// What the policy, or the option that stands in for it, decides about the sequences that decode next.
+void EngineLoop::choose_drafts(Step& step) {
+  decoding_.clear();
+  candidates_for_drafts_.clear();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    Job& job = *running_[i];
+    if (job.paused || job.known() - job.done != 1) continue;
+    decoding_.push_back(i);
+    DraftCandidate& candidate = candidates_for_drafts_.emplace_back();
+    if (!job.request().speculation) continue;
+    candidate.profile = &job.drafts_expected;
+    const int64_t room =
+        job.prompt + job.limit - std::ssize(job.tokens) - 1;  // behind the token that is drawn anyway
+    candidate.may_draft = room > 1;
+    if (job.in_flight > 0) continue;
+    const Draft& draft = job.answer->draft;
+    if (draft.position != std::ssize(job.tokens)) continue;
+    const int64_t count = std::min({std::ssize(draft.ids), shape_.max_drafts, room});
+    candidate.scores = std::span<const float>(draft.scores).first(static_cast<size_t>(count));
+  }
+  const int64_t max_rows = limits_.max_rows - std::ssize(decoding_);
+  if (options_.speculation.fixed_drafts) {
+    for (DraftCandidate& candidate : candidates_for_drafts_) {
+      candidate.drafts = std::min(*options_.speculation.fixed_drafts, std::ssize(candidate.scores));
+      candidate.make = candidate.may_draft;
+    }
+  } else {
+    draft_policy_.plan(candidates_for_drafts_, cost_.decode(), max_rows);
+    step.predicted_seconds = draft_policy_.seconds();
+  }
+  for (size_t i = 0; i < decoding_.size(); ++i) {
+    running_views_[decoding_[i]].drafts = candidates_for_drafts_[i].drafts;
+    running_[decoding_[i]]->wants_draft = candidates_for_drafts_[i].make;
   }
 }
 
@@ -306,20 +354,28 @@ bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
   const int64_t first = planned.first, end = first + planned.count;
   CHECK(first == job.done && end <= job.known());
   if (!grow(job, blocks_for(end))) return false;
+  const int64_t drafts =
+      planned.drafts > 0 && grow(job, blocks_for(end + planned.drafts)) ? planned.drafts : 0;
   Batch& batch = step.batch;
   BatchSpan span = {.state = *job.state,
                     .first_position = first,
                     .first_id = std::ssize(batch.ids),
-                    .num_ids = planned.count,
+                    .num_ids = planned.count + drafts,
                     .first_block = job.sent_blocks,
                     .first_new_block = std::ssize(batch.blocks),
                     .num_new_blocks = std::ssize(job.blocks) - job.sent_blocks,
-                    .first_sample = std::ssize(batch.samples)};
+                    .first_sample = std::ssize(batch.samples),
+                    .num_drafts = drafts};
   if (first == std::ssize(job.tokens)) {  // drawn by the step in flight
     span.feeds_last = job.answer.get();
   } else {
     batch.ids.insert(batch.ids.end(), job.tokens.begin() + first, job.tokens.begin() + end);
   }
+  const std::vector<int32_t>& draft_ids = job.answer->draft.ids;
+  double survival = 1, promised = 0;
+  for (int64_t k = 0; k < drafts; ++k)
+    promised += survival *= job.answer->draft.scores[static_cast<size_t>(k)];
+  batch.ids.insert(batch.ids.end(), draft_ids.begin(), draft_ids.begin() + drafts);
   batch.blocks.insert(batch.blocks.end(), job.blocks.begin() + job.sent_blocks, job.blocks.end());
   job.sent_blocks = std::ssize(job.blocks);
   if (job.request().prompt_logprobs && job.drawn == 0) {
@@ -333,12 +389,16 @@ bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
   entry.epoch = job.epoch;
   entry.first = first;
   entry.count = planned.count;
+  entry.drafts = drafts;
+  entry.promised = promised;
   entry.drawing.clear();
   job.done = end;
   ++job.in_flight;
 
   const bool first_time = job.drawn == 0;
   if (end == job.known()) {
+    if (first_time)
+      job.wants_draft = shape_.max_drafts > 0 && job.request().speculation && draft_policy_.drafting();
     add_sample(job, step, entry);
     if (!job.forks.empty()) split_forks(job, step, entry);
   }
@@ -351,7 +411,12 @@ bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
 }
 
 void EngineLoop::add_sample(Job& job, Step& step, Entry& entry) {
-  step.batch.samples.push_back({.answer = job.answer.get(), .position = job.done, .result = {}});
+  for (int64_t k = 0; k <= (entry.job == &job ? entry.drafts : 0); ++k) {
+    step.batch.samples.push_back({.answer = job.answer.get(),
+                                  .state = *job.state,
+                                  .position = job.done + k,
+                                  .wants_draft = job.wants_draft});
+  }
   entry.drawing.push_back(&job);
   ++job.drawn;
 }
@@ -374,9 +439,15 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
                                                             .constraint = job.request().constraint,
                                                             .constraint_state = {},
                                                             .counts = {},
+                                                            .stop_ids = job.request().stop_ids,
+                                                            .end_position = job.prompt + job.limit,
+                                                            .history = {},
+                                                            .draft = {},
                                                             .prompt_logprobs = {}});
     fork.answer->sampling.seed += static_cast<uint64_t>(index);
     fork.tokens = job.tokens;
+    if (shape_.keeps_history) fork.answer->history = fork.tokens;
+    fork.wants_draft = job.wants_draft;
     fork.keys = job.keys;
     fork.prompt = job.prompt;
     fork.limit = job.limit;

@@ -16,7 +16,11 @@ constexpr std::array<const char*, kNumStats> kNames = {
     "replayed_rows", "prompt_tokens", "completion_tokens", "hit_tokens", "hits", "misses_absent", "misses_evicted",
     "misses_window_lost", "misses_too_short", "misses_lineage", "misses_not_kept", "misses_corrupt", "misses_expired",
     "misses_deadline", "misses_not_worth_it", "misses_unreadable", "store_loads", "store_loaded", "store_load_ns",
-    "store_written", "store_dropped", "store_hit_tokens", "store_held", "preempted_swap", "preempted_recompute", "plan_ns", "execute_ns", "sample_ns", "commit_ns"};
+    "store_written", "store_dropped", "store_hit_tokens", "store_held", "preempted_swap", "preempted_recompute", "plan_ns",
+    "execute_ns", "sample_ns", "commit_ns", "drafted", "draft_passes", "draft_ns", "verified_1", "verified_2", "verified_3",
+    "verified_4", "verified_5", "verified_6", "verified_7", "verified_8", "accepted_1", "accepted_2", "accepted_3",
+    "accepted_4", "accepted_5", "accepted_6", "accepted_7", "accepted_8", "calibration_error_ppm", "predicted_ns",
+    "predicted_real_ns"};
 
 }  // namespace
 

@@ -20,6 +20,7 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   out.cache_salt = request.user_id;
   out.tenant = service.tenant;
   out.constraint = std::move(constraint);
+  out.speculation = request.speculation;
   return out;
 }
 

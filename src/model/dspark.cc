@@ -13,20 +13,26 @@
 namespace deepinfer {
 namespace {
 
-// All rows of the pass share one list: window rows of the sequence, then the rows of the pass.
+// The rows of a sequence share one list: its window rows, then its rows of the pass.
 void list_draft_rows(ForwardPass& pass, int64_t window_layer) {
   Workspace& ws = pass.ws;
-  const Row& first = pass.rows[0];
   const std::byte** pointers = ws.window_pointers.data();
-  int32_t count = 0;
-  const int64_t oldest = std::max(first.position - pass.layout.window, first.sequence->cut.decoder_first);
-  for (int64_t p = std::max<int64_t>(0, oldest); p < first.position; ++p) {
-    pointers[count++] = first.sequence->window_row(window_layer, p);
-  }
   for (int64_t i = 0; i < pass.num_rows(); ++i) {
-    pointers[count++] = ws.window_rows.data() + i * pass.layout.window_row_bytes;
+    const Row& row = pass.rows[i];
+    if (i > row.first_row) {
+      ws.lists[i] = ws.lists[row.first_row];
+      continue;
+    }
+    const std::byte** const list = pointers;
+    const int64_t oldest = std::max(row.position - pass.layout.window, row.sequence->cut.decoder_first);
+    for (int64_t p = std::max<int64_t>(0, oldest); p < row.position; ++p) {
+      *pointers++ = row.sequence->window_row(window_layer, p);
+    }
+    for (int64_t k = 0; k < pass.config.dspark_block_size; ++k) {
+      *pointers++ = ws.window_rows.data() + (i + k) * pass.layout.window_row_bytes;
+    }
+    ws.lists[i] = {.window = list, .num_window = static_cast<int32_t>(pointers - list)};
   }
-  for (int64_t i = 0; i < pass.num_rows(); ++i) ws.lists[i] = {.window = pointers, .num_window = count};
 }
 
 void run_stage(ForwardPass& pass, const BlockWeights& weights, int64_t window_layer) {
@@ -43,29 +49,35 @@ void run_stage(ForwardPass& pass, const BlockWeights& weights, int64_t window_la
   hc_leave(pass);
 }
 
-// Chooses the drafts one after another; logits already hold the head's part.
-void run_markov_chain(ForwardPass& pass, const DsparkWeights& weights, const Bf16* x, int32_t next_id,
-                      const DraftChooser& choose, DraftOutput& out) {
+// Chooses the drafts one after another, the k-th of every start together; logits already hold the head's
+// part.
+void run_markov_chain(ForwardPass& pass, const DsparkWeights& weights, const Bf16* x,
+                      std::span<const DraftStart> starts, const DraftChooser& choose, std::span<int32_t> ids,
+                      std::span<float> confidence) {
   Workspace& ws = pass.ws;
   const int64_t vocab = pass.config.vocab_size, hidden = pass.config.hidden_size, rank = pass.config.dspark_markov_rank;
-  std::vector<float> markov(static_cast<size_t>(vocab));
-  std::vector<Bf16> features(static_cast<size_t>(hidden + rank));
-  int32_t previous = next_id;
-  for (int64_t k = 0; k < pass.num_rows(); ++k) {
-    const Bf16* embedding = weights.markov_embed.as<Bf16>() + previous * rank;
-    std::copy_n(x + k * hidden, hidden, features.begin());
-    std::copy_n(embedding, rank, features.begin() + hidden);
-    float& confidence = out.confidence.emplace_back();
-    pass.ops.linear(pass.kernel, weights.confidence.view(), pass.pair(features.data(), 1, hidden + rank),
-                    {.f32 = &confidence, .stride = 1});
-    pass.ops.linear(pass.kernel, weights.markov_head.view(), pass.pair(embedding, 1, rank),
-                    {.f32 = markov.data(), .stride = vocab});
-    float* logits = ws.logits.data() + k * vocab;
-    for (int64_t v = 0; v < vocab; ++v) logits[v] += markov[v];
-    previous = choose({logits, static_cast<size_t>(vocab)}, pass.rows[k].position + 1);
-    out.ids.push_back(previous);
+  const int64_t block = pass.config.dspark_block_size, width = hidden + rank, count = std::ssize(starts);
+  for (int64_t k = 0; k < block; ++k) {
+    for (int64_t s = 0; s < count; ++s) {
+      const int32_t previous = k == 0 ? starts[s].next_id : ids[s * block + k - 1];
+      const Bf16* embedding = weights.markov_embed.as<Bf16>() + previous * rank;
+      std::copy_n(x + (s * block + k) * hidden, hidden, ws.draft_features.data() + s * width);
+      std::copy_n(embedding, rank, ws.draft_features.data() + s * width + hidden);
+      std::copy_n(embedding, rank, ws.markov_rows.data() + s * rank);
+    }
+    pass.ops.linear(pass.kernel, weights.confidence.view(), pass.pair(ws.draft_features.data(), count, width),
+                    {.f32 = &confidence[k], .stride = block});
+    pass.ops.linear(pass.kernel, weights.markov_head.view(), pass.pair(ws.markov_rows.data(), count, rank),
+                    {.f32 = ws.markov_logits.data(), .stride = vocab});
+    for (int64_t s = 0; s < count; ++s) {
+      const int64_t row = s * block + k;
+      float* logits = ws.logits.data() + row * vocab;
+      const float* markov = ws.markov_logits.data() + s * vocab;
+      for (int64_t v = 0; v < vocab; ++v) logits[v] += markov[v];
+      ids[row] =
+          choose(static_cast<size_t>(s), pass.rows[row].position + 1, {logits, static_cast<size_t>(vocab)});
+    }
   }
-  out.logits = {ws.logits.data(), static_cast<size_t>(pass.num_rows() * vocab)};
 }
 
 }  // namespace
@@ -98,41 +110,60 @@ void write_dspark_rows(ForwardPass& pass, const DsparkWeights& weights) {
   }
 }
 
-Result<DraftOutput> Model::draft(Sequence& sequence, int32_t next_id, const DraftChooser& choose) {
+int64_t Model::max_drafting() const {
+  return impl_->weights.dspark ? impl_->options.max_batch_tokens / impl_->config.dspark_block_size : 0;
+}
+
+Result<DraftOutput> Model::draft(std::span<const DraftStart> starts, const DraftChooser& choose) {
   const ModelConfig& config = impl_->config;
   if (!impl_->weights.dspark) {
     return Error(Code::kUnimplemented, "draft: this checkpoint has no DSpark stages (num_nextn_predict_layers is 0)");
   }
-  if (sequence.length == 0) return Error(Code::kInvalidArgument, "draft: the sequence is empty");
-  if (next_id < 0 || next_id >= config.vocab_size) {
-    return Error(Code::kInvalidArgument, "draft: found id {}, expected below {}", next_id, config.vocab_size);
+  if (std::ssize(starts) > max_drafting()) {
+    return Error(Code::kInvalidArgument, "draft: found {} sequences, expected at most {}", starts.size(),
+                 max_drafting());
   }
-  if (sequence.length + config.dspark_block_size > impl_->options.max_context_tokens) {
-    return Error(Code::kInvalidArgument, "draft: positions up to {} needed, the context ends at {}",
-                 sequence.length + config.dspark_block_size, impl_->options.max_context_tokens);
+  for (const auto& [sequence, next_id] : starts) {
+    if (sequence->length == 0) return Error(Code::kInvalidArgument, "draft: a sequence is empty");
+    if (next_id < 0 || next_id >= config.vocab_size) {
+      return Error(Code::kInvalidArgument, "draft: found id {}, expected below {}", next_id,
+                   config.vocab_size);
+    }
   }
+  const int64_t block = config.dspark_block_size, rows = std::ssize(starts) * block;
+  if (rows == 0) return DraftOutput{};
   impl_->rows.clear();
-  std::vector<int32_t> ids(static_cast<size_t>(config.dspark_block_size), config.dspark_noise_token_id);
-  ids[0] = next_id;
-  for (int64_t k = 0; k < config.dspark_block_size; ++k) {
-    impl_->rows.push_back({.sequence = &sequence, .position = sequence.length + k, .first_position = sequence.length});
+  impl_->ids.assign(static_cast<size_t>(rows), config.dspark_noise_token_id);
+  for (const auto& [sequence, next_id] : starts) {
+    const auto first_row = std::ssize(impl_->rows);
+    impl_->ids[first_row] = next_id;
+    for (int64_t k = 0; k < block; ++k) {
+      impl_->rows.push_back({.sequence = sequence,
+                             .position = sequence->length + k,
+                             .first_row = first_row,
+                             .first_position = sequence->length});
+    }
   }
   const DsparkWeights& weights = *impl_->weights.dspark;
   ForwardPass pass = impl_->begin(nullptr);
-  impl_->embed(pass, ids);
+  impl_->embed(pass, impl_->ids);
   pass.set_cos_sin(RopeKind::kPlain);
   for (size_t stage = 0; stage < weights.stages.size(); ++stage) {
     run_stage(pass, weights.stages[stage], config.num_hidden_layers + static_cast<int64_t>(stage));
   }
   Workspace& ws = impl_->workspace;
-  const int64_t rows = pass.num_rows(), hidden = config.hidden_size;
+  const int64_t hidden = config.hidden_size;
   pass.ops.hc_fold(pass.kernel, ws.h.data(), ws.pre.data(), 4, rows, hidden, ws.x.data());
   pass.rms_norm(ws.x.data(), weights.norm, rows, ws.y.data());
   pass.ops.linear(pass.kernel, impl_->weights.head.view(), pass.pair(ws.y.data(), rows, hidden),
                   {.f32 = ws.logits.data(), .stride = config.vocab_size});
-  DraftOutput out;
-  run_markov_chain(pass, weights, ws.x.data(), next_id, choose, out);
-  return out;
+  const auto size = static_cast<size_t>(rows);
+  impl_->draft_ids.resize(size);
+  impl_->draft_confidence.resize(size);
+  run_markov_chain(pass, weights, ws.x.data(), starts, choose, impl_->draft_ids, impl_->draft_confidence);
+  return DraftOutput{impl_->draft_ids,
+                     {ws.logits.data(), size * static_cast<size_t>(config.vocab_size)},
+                     impl_->draft_confidence};
 }
 
 }  // namespace deepinfer

@@ -7,8 +7,15 @@
 
 namespace deepinfer {
 
+namespace {
+
+constexpr int64_t kLeastDrafts = 5;  // room for other proposers in checkpoints without draft stages
+
+}  // namespace
+
 KvLayout::KvLayout(const ModelConfig& config) {
-  max_step_back = config.dspark_block_size + 1;
+  const int64_t drafts = std::max(config.dspark_block_size, kLeastDrafts);
+  max_step_back = drafts + 1;
   index_dim = config.index_head_dim;
   compressed_row_bytes = deepinfer::compressed_row_bytes(config.head_dim);
   for (const int64_t layer : config.kv_source_layer_ids) {
@@ -25,7 +32,7 @@ KvLayout::KvLayout(const ModelConfig& config) {
   window_slots = window + max_step_back;
   window_row_bytes = deepinfer::window_row_bytes(config.head_dim);
   num_window_layers = config.num_hidden_layers + config.num_nextn_predict_layers;
-  compressor_slots = 2 + config.dspark_block_size;
+  compressor_slots = 2 + drafts;
   compressor_entry_floats = 2 * config.head_dim;
 }
 

@@ -45,7 +45,7 @@ struct KvLayout {
   int64_t compressor_slots = 0;         // 2 + drafts
   int64_t compressor_entry_floats = 0;  // value and gate of one token
   int64_t num_pair_groups = 0;          // groups with ratio 2
-  int64_t max_step_back = 0;            // drafts + 1
+  int64_t max_step_back = 0;            // drafts + 1, by whoever proposes them
 
   int64_t windows_bytes() const;         // of one sequence, rounded up to 64
   int64_t sequence_state_bytes() const;

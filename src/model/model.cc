@@ -109,8 +109,10 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
                    Workspace::make(config, *impl->layout, options.max_batch_tokens,
                                    options.max_context_tokens, options.num_threads, options.numerics));
   const int64_t rotary = config.qk_rope_head_dim;
-  ASSIGN_OR_RETURN(impl->plain_rope, RopeTable::make(plain_frequencies(config.rope_theta, rotary),
-                                                     options.max_context_tokens));
+  const int64_t plain_positions =
+      options.max_context_tokens + config.dspark_block_size;  // drafts look past the end
+  ASSIGN_OR_RETURN(impl->plain_rope,
+                   RopeTable::make(plain_frequencies(config.rope_theta, rotary), plain_positions));
   ASSIGN_OR_RETURN(impl->compress_rope,
                    RopeTable::make(yarn_frequencies(config.compress_rope_theta, rotary, config.rope_scaling),
                                    options.max_context_tokens));
@@ -132,7 +134,8 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
                 .sequence_state_bytes = static_cast<uint64_t>(impl->layout->sequence_state_bytes()),
                 .sequence_states = static_cast<uint64_t>(options.max_sequences),
                 .workspace_bytes = impl->workspace.size_bytes(),
-                .rope_bytes = static_cast<uint64_t>(2 * options.max_context_tokens * rotary) * sizeof(float)};
+                .rope_bytes = static_cast<uint64_t>((plain_positions + options.max_context_tokens) * rotary) *
+                              sizeof(float)};
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 
@@ -331,8 +334,11 @@ void Model::Impl::check_finite(const ForwardPass& pass, int64_t layer) {
 void Model::Impl::note_fault(const Row& row, int64_t layer) {
   const auto at = std::lower_bound(faults.begin(), faults.end(), row.span,
                                    [](const SpanFault& fault, int32_t span) { return fault.span < span; });
-  if (at != faults.end() && at->span == row.span) return;
-  faults.insert(at, {row.span, layer, row.position});
+  if (at == faults.end() || at->span != row.span) {
+    faults.insert(at, {row.span, layer, row.position});
+  } else if (row.position < at->position) {
+    *at = {row.span, layer, row.position};
+  }
 }
 
 std::span<const float> Model::Impl::compute_logits(ForwardPass& pass) {

@@ -67,8 +67,8 @@ struct SequenceSpan {
   std::span<const BlockId> new_blocks = {};
 };
 
-// A row whose numbers stopped being finite: the first of its span, and the layer after which it was seen
-// (num_hidden_layers: in the logits).
+// A row whose numbers stopped being finite: the first of its span by position, and the layer after which it
+// was seen (num_hidden_layers: in the logits). The rows before it are sound.
 struct SpanFault {
   int32_t span = 0;
   int64_t layer = 0;
@@ -100,15 +100,22 @@ class ForwardObserver {
   virtual void indices(std::string_view /*name*/, int64_t /*layer*/, std::span<const int64_t> /*rows*/) {}
 };
 
-// One draft pass of DSpark (model-v41 9.3).
-struct DraftOutput {
-  std::vector<int32_t> ids;              // dspark_block_size drafts
-  std::span<const float> logits;         // [block][vocab], Markov term included; valid until the next forward or draft
-  std::vector<float> confidence;         // raw, before any sigmoid
+// What a draft pass begins with: `next_id` is the token chosen for position length(sequence).
+struct DraftStart {
+  Sequence* sequence = nullptr;
+  int32_t next_id = 0;
 };
 
-// Chooses the next draft from logits [vocab] for an absolute position; greedy is argmax.
-using DraftChooser = std::function<int32_t(std::span<const float> logits, int64_t position)>;
+// One draft pass of DSpark (model-v41 9.3): dspark_block_size drafts for each start. Views stay valid until
+// the next forward or draft.
+struct DraftOutput {
+  std::span<const int32_t> ids;       // [starts][block]
+  std::span<const float> logits;      // [starts][block][vocab], Markov term included
+  std::span<const float> confidence;  // [starts][block]; raw, before any sigmoid
+};
+
+// Chooses the draft for an absolute position of a start (by its index) from logits [vocab]; greedy is argmax.
+using DraftChooser = std::function<int32_t(size_t start, int64_t position, std::span<const float> logits)>;
 
 // Owns weights, arena, workspaces and compute threads. One thread calls forward, draft, make_sequence and release at a
 // time (the executor thread); the const getters are thread-safe.
@@ -124,7 +131,7 @@ class Model {
   const MemoryPlan& memory_plan() const;
   std::string_view isa() const;
   std::string_view summation_order() const;  // its name, for the fingerprint of what is stored
-  int64_t max_step_back() const;         // dspark_block_size + 1
+  int64_t max_step_back() const;         // the most drafts behind a token, and 1
   uint64_t num_regions() const;  // of the compute threads so far (base/thread_pool.h); not while a call runs
 
   // An empty sequence; kResourceExhausted when max_sequences exist. Destroying it gives its blocks back.
@@ -154,9 +161,11 @@ class Model {
   // The same for callers that need every row: kInternal when a row is not finite (names layer and position).
   Result<std::span<const float>> forward(std::span<const SequenceSpan> spans, ForwardObserver* observer = nullptr);
 
-  // Drafts after `next_id`, the token chosen for position length(sequence). Changes nothing in the sequence.
-  // kInvalidArgument for an empty sequence, kUnimplemented when the checkpoint has no DSpark stages.
-  Result<DraftOutput> draft(Sequence& sequence, int32_t next_id, const DraftChooser& choose);
+  // Drafts for at most max_drafting() sequences in one pass. Changes nothing in them; what is drafted for one
+  // does not depend on the others. kInvalidArgument for an empty sequence or a bad id, kUnimplemented when
+  // the checkpoint has no DSpark stages.
+  Result<DraftOutput> draft(std::span<const DraftStart> starts, const DraftChooser& choose);
+  int64_t max_drafting() const;  // max_batch_tokens / dspark_block_size; 0 without DSpark
 
   // For golden checks: rows that the caches hold, unpacked to fp32.
   std::vector<float> compressed_row(const Sequence& sequence, int64_t layer, int64_t row) const;

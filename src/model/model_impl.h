@@ -33,6 +33,8 @@ struct Model::Impl {
   std::vector<int32_t> ids;
   std::vector<Row> logit_rows;
   std::vector<SpanFault> faults;
+  std::vector<int32_t> draft_ids;
+  std::vector<float> draft_confidence;
 
   explicit Impl(KvArena arena_in) : arena(std::move(arena_in)) {}
 
@@ -43,7 +45,7 @@ struct Model::Impl {
   Status admit(std::span<const SequenceSpan> spans);  // blocks, ids and rows of the call
   void run_layers(ForwardPass& pass);
   std::span<const float> compute_logits(ForwardPass& pass);
-  void note_fault(const Row& row, int64_t layer);  // the first of a span counts
+  void note_fault(const Row& row, int64_t layer);  // the lowest position of a span counts
   void check_finite(const ForwardPass& pass, int64_t layer);
 };
 

@@ -114,6 +114,10 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.engram_key_value, engram_width > 0 ? rows * 5 * hidden : 0);
   allocate(ws.main_hidden, rows * targets * hidden);
   allocate(ws.main_x, rows * hidden);
+  const int64_t drafting = targets > 0 ? rows / config.dspark_block_size : 0;
+  allocate(ws.draft_features, drafting * (hidden + config.dspark_markov_rank));
+  allocate(ws.markov_rows, drafting * config.dspark_markov_rank);
+  allocate(ws.markov_logits, drafting * config.vocab_size);
   allocate(ws.logits, rows * config.vocab_size);
   RETURN_IF_ERROR(allocate.status());
   ws.total_bytes = allocate.bytes();

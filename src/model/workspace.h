@@ -82,6 +82,8 @@ struct Workspace {
   Array<int64_t> engram_rows;
   Array<Bf16> engram_embedding, engram_key_value;
   Array<Bf16> main_hidden, main_x;
+  Array<Bf16> draft_features, markov_rows;  // [rows / block][hidden + rank], [rows / block][rank]
+  Array<float> markov_logits;               // [rows / block][vocab]
   Array<float> logits;              // [rows][vocab]
 
   uint64_t total_bytes = 0;

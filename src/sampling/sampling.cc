@@ -1,5 +1,6 @@
 #include "sampling/sampling.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/random.h"
@@ -10,9 +11,7 @@ namespace {
 
 // A number in [0, 1) with 53 bits that belongs to (seed, position) alone.
 double uniform(uint64_t seed, int64_t position) {
-  const auto word = static_cast<uint64_t>(position);
-  const auto words = philox4x32(seed, {0, 0, static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)});
-  return static_cast<double>((uint64_t{words[0]} << 32 | words[1]) >> 11) * 0x1p-53;
+  return static_cast<double>(random_word(seed, position, Purpose::kToken) >> 11) * 0x1p-53;
 }
 
 // Inverse CDF in id order: the first kept token whose running mass exceeds fraction * total mass.
@@ -70,10 +69,32 @@ int32_t argmax(std::span<const float> logits) {
   return best;
 }
 
+uint64_t random_word(uint64_t seed, int64_t position, Purpose purpose, int64_t index) {
+  const auto word = static_cast<uint64_t>(position);
+  const auto words = philox4x32(seed, {0, static_cast<uint32_t>(purpose) + static_cast<uint32_t>(index),
+                                       static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)});
+  return uint64_t{words[0]} << 32 | words[1];
+}
+
+uint32_t Masses::of(int32_t id) const {
+  const auto at = std::lower_bound(entries.begin(), entries.end(), id,
+                                   [](const Entry& entry, int32_t wanted) { return entry.id < wanted; });
+  return at != entries.end() && at->id == id ? at->mass : 0;
+}
+
+int32_t Masses::draw(uint64_t word) const {
+  const auto target = static_cast<uint64_t>(static_cast<unsigned __int128>(word) * total >> 64);
+  uint64_t mass = 0;
+  for (const Entry& entry : entries) {
+    mass += entry.mass;
+    if (mass > target) return entry.id;
+  }
+  return entries.back().id;
+}
+
 Sampler::Sampler(int64_t vocab_size) : weights_(vocab_size), order_(vocab_size) {}
 
-Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
-                                int64_t position) {
+Result<int32_t> Sampler::checked_argmax(std::span<const float> logits, int64_t position) const {
   CHECK(logits.size() == weights_.size());
   const int32_t best = argmax(logits);
   if (best < 0) {
@@ -85,6 +106,12 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingPar
     return Error(Code::kInternal, "sampling: largest logit at position {} is {}, expected a finite one",
                  position, logits[best]);
   }
+  return best;
+}
+
+Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingParams& params,
+                                int64_t position) {
+  ASSIGN_OR_RETURN(const int32_t best, checked_argmax(logits, position));
   if (params.temperature == 0) return best;
 
   const double sum = softmax_weights(logits, params.temperature, weights_);
@@ -93,6 +120,38 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, const SamplingPar
   if (!filtered) return draw(weights_, fraction, [](int32_t) { return true; });
   const Cut cut = find_cut(logits, weights_, sum, params, order_);
   return draw(weights_, fraction, [&](int32_t id) { return cut.keeps(logits[id], id); });
+}
+
+Status Sampler::masses(std::span<const float> logits, const SamplingParams& params, int64_t max_support,
+                       Masses& out) {
+  ASSIGN_OR_RETURN(const int32_t best, checked_argmax(logits, 0));
+  out.entries.clear();
+  out.total = 0;
+  constexpr double kWhole = 0x1p31;
+  if (params.temperature == 0) {
+    out.entries.push_back({best, static_cast<uint32_t>(kWhole)});
+    out.total = out.entries[0].mass;
+    return {};
+  }
+  const double sum = softmax_weights(logits, params.temperature, weights_);
+  SamplingParams limits;
+  limits.top_p = params.top_p;
+  limits.min_p = params.min_p;
+  limits.top_k =
+      max_support > 0 && (params.top_k == 0 || max_support < params.top_k) ? max_support : params.top_k;
+  const bool filtered = limits.top_k > 0 || limits.top_p < 1 || limits.min_p > 0;
+  const Cut cut = filtered ? find_cut(logits, weights_, sum, limits, order_) : Cut{};
+  const auto size = static_cast<int32_t>(logits.size());
+  double kept = 0;
+  for (int32_t id = 0; id < size; ++id) kept += !filtered || cut.keeps(logits[id], id) ? weights_[id] : 0.0f;
+  for (int32_t id = 0; id < size; ++id) {
+    if (filtered && !cut.keeps(logits[id], id)) continue;
+    const auto mass = static_cast<uint32_t>(weights_[id] / kept * kWhole);
+    if (mass == 0) continue;
+    out.entries.push_back({id, mass});
+    out.total += mass;
+  }
+  return {};
 }
 
 }  // namespace deepinfer

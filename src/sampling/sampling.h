@@ -31,6 +31,35 @@ struct SamplingParams {
 // kInvalidArgument names the parameter, the value found and the range expected.
 Status check_sampling_params(const SamplingParams& params);
 
+// How drafts are verified (decisions 5).
+enum class SpeculationSampling {
+  kDeterministic,  // a draft is accepted when it is the token that would be drawn anyway
+  kRejection,      // rejection sampling with the residual: the same distribution, other draws
+};
+
+// What a random word is used for. Words of different purposes, positions or seeds are independent.
+enum class Purpose : uint32_t {
+  kToken = 0,     // the token of a position
+  kAccept = 1,    // whether its draft is accepted (rejection mode)
+  kResidual = 2,  // the token in place of a rejected draft
+  kDraft = 3,     // the draft itself, rejection mode; the k-th draft behind a token uses kDraft + k
+};
+uint64_t random_word(uint64_t seed, int64_t position, Purpose purpose, int64_t index = 0);
+
+// A distribution over few tokens in integer masses floor(p * 2^31), ascending by id, none of them 0. Their
+// sum, not 2^31, is the whole; a token with p < 2^-31 has no mass.
+struct Masses {
+  struct Entry {
+    int32_t id = 0;
+    uint32_t mass = 0;
+  };
+  std::vector<Entry> entries;
+  uint64_t total = 0;
+
+  uint32_t of(int32_t id) const;      // 0 when absent
+  int32_t draw(uint64_t word) const;  // inverse CDF in id order at word / 2^64; requires an entry
+};
+
 // Owned by the executor thread; allocates nothing after construction.
 class Sampler {
  public:
@@ -41,7 +70,14 @@ class Sampler {
   // is not finite.
   Result<int32_t> sample(std::span<const float> logits, const SamplingParams& params, int64_t position);
 
+  // The distribution that sample() draws from, cut to its `max_support` likeliest tokens (0: all) and
+  // renormalized. Fails as sample() does.
+  Status masses(std::span<const float> logits, const SamplingParams& params, int64_t max_support,
+                Masses& out);
+
  private:
+  Result<int32_t> checked_argmax(std::span<const float> logits, int64_t position) const;
+
   std::vector<float> weights_;
   std::vector<int32_t> order_;
 };

@@ -38,6 +38,7 @@ class Planner {
     }
     admit();
     decode();
+    verify();
     prefill();
   }
 
@@ -77,6 +78,7 @@ class Planner {
                                    [&](const Span& other) { return other.sequence == index; });
     if (span != plan_.spans.end()) {
       available_ += span->new_blocks;
+      plan_.draft_rows -= span->drafts;
       (span->count == 1 && pending(view) == 1 ? plan_.decode_rows : plan_.prefill_rows) -= span->count;
       plan_.spans.erase(span);
     }
@@ -145,7 +147,8 @@ class Planner {
   }
 
   void push(int32_t sequence, int64_t first, int64_t count, int64_t decoder_first, int64_t needed) {
-    plan_.spans.push_back({sequence, first, count, std::clamp<int64_t>(decoder_first - first, 0, count), needed});
+    plan_.spans.push_back(
+        {sequence, first, count, std::clamp<int64_t>(decoder_first - first, 0, count), needed, 0});
   }
 
   void decode() {
@@ -157,10 +160,34 @@ class Planner {
     }
   }
 
+  // Behind the decode rows of all: as many of the drafts as rows and free blocks are left for.
+  void verify() {
+    for (Span& span : plan_.spans) {
+      const RunningView& view = running_[span.sequence];
+      int64_t drafts = std::min(view.drafts, limits_.max_rows - plan_.rows());
+      if (drafts <= 0) continue;
+      const int64_t held = view.blocks + span.new_blocks, end = span.first + span.count;
+      const int64_t own = firm_rest(view);
+      const int64_t needed = std::max<int64_t>(0, blocks_for(end + drafts) - held);
+      // What this step's prefill may need is left to it: nobody must be pre-empted for a draft.
+      const int64_t others =
+          firm_ - own + admitted_rest_ - admitted_needs_ + blocks_for(limits_.max_rows) + num_running_;
+      if (needed > 0 && available_ - others >= needed) {
+        available_ -= needed;
+        if (view.reserve_is_firm) firm_ -= std::min(own, needed);
+        span.new_blocks += needed;
+      } else if (needed > 0) {
+        drafts = held * kBlockTokens - end;
+      }
+      span.drafts = drafts;
+      plan_.draft_rows += drafts;
+    }
+  }
+
   void prefill() {
-    const int64_t budget = plan_.decode_rows > 0
-                               ? std::min(limits_.prefill_rows, limits_.max_rows - plan_.decode_rows)
-                               : limits_.max_rows;
+    const int64_t taken = plan_.decode_rows + plan_.draft_rows;
+    const int64_t budget =
+        taken > 0 ? std::min(limits_.prefill_rows, limits_.max_rows - taken) : limits_.max_rows;
     plan_.prefilling.clear();
     plan_.pending.clear();
     const auto num_views = static_cast<int32_t>(running_.size());
@@ -225,7 +252,7 @@ void StepPlan::clear() {
   preempted.clear();
   admitted.clear();
   spans.clear();
-  decode_rows = prefill_rows = 0;
+  decode_rows = draft_rows = prefill_rows = 0;
   bypassed.reset();
 }
 

@@ -1,16 +1,18 @@
 // What runs in the next step: pure functions over plain structs. No model, no queue, no clock of its own.
 //
-// A step is one pass through the model over rows (one row = one position of one sequence): first one row for every
-// sequence that decodes, then a bounded slice of prefill rows, because a step reads the same weights for both.
+// A step is one pass through the model over rows (one row = one position of one sequence): first one row for
+// every sequence that decodes, then rows of drafts to verify, then a bounded slice of prefill rows, because a
+// step reads the same weights for all. Drafts take memory that is free; nobody is pre-empted for them.
 // docs/scheduling.md is the algorithm in a page. Ideas and weak points it answers: specs engine 3, 12, 13.
 //
-// Order. Every sequence has one fixed place: its arrival, later by `ageing` for each band of priority. So a request is
-// overtaken only by requests that arrive less than (bands between them) x ageing after it: nobody starves.
+// Order. Every sequence has one fixed place: its arrival, later by `ageing` for each band of priority. So a
+// request is overtaken only by requests that arrive less than (bands between them) x ageing after it: nobody
+// starves.
 //
-// Memory. A sequence is admitted when the blocks of its known tokens and a reserve for its answers are to be had beside
-// what the running ones still have reserved. Growth beyond the reserve takes what is free; when nothing is, the
-// sequences that come last in the order give their blocks back, and only for one that comes before them. The first in
-// the order can always go on, so every request ends.
+// Memory. A sequence is admitted when the blocks of its known tokens and a reserve for its answers are to be
+// had beside what the running ones still have reserved. Growth beyond the reserve takes what is free; when
+// nothing is, the sequences that come last in the order give their blocks back, and only for one that comes
+// before them. The first in the order can always go on, so every request ends.
 #pragma once
 
 #include <chrono>
@@ -56,6 +58,7 @@ struct RunningView {
   int64_t checkpoint = 0;    // a span that passes this position ends there; 0 = none
   int64_t decoder_first = 0;  // rows below run the encoder half only
   int64_t forks = 0;         // answers that split off when the last known row is computed
+  int64_t drafts = 0;        // rows that it would add behind its one decode row
   bool paused = false;       // not now
 };
 
@@ -83,18 +86,19 @@ struct Span {
   int64_t first = 0;          // position
   int64_t count = 0;
   int64_t encoder_rows = 0;   // of these, the leading rows that run the encoder half only
-  int64_t new_blocks = 0;     // to allocate, forks included
+  int64_t new_blocks = 0;     // to allocate, forks and drafts included
+  int64_t drafts = 0;         // rows behind `count`, of tokens that may turn out wrong
 };
 
 struct StepPlan {
   std::vector<int32_t> preempted;  // indices into `running`, in this order, before anything is allocated
   std::vector<int32_t> admitted;   // indices into `waiting`
   std::vector<Span> spans;         // decode rows first
-  int64_t decode_rows = 0, prefill_rows = 0;
+  int64_t decode_rows = 0, draft_rows = 0, prefill_rows = 0;
   std::optional<int32_t> bypassed;  // index into `waiting`: one that did not fit while a later one did
 
   void clear();
-  int64_t rows() const { return decode_rows + prefill_rows; }
+  int64_t rows() const { return decode_rows + draft_rows + prefill_rows; }
 
   // Scratch of plan_step, kept so that a step allocates nothing.
   std::vector<int32_t> order, prefilling;

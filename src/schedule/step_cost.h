@@ -3,14 +3,14 @@
 // may follow the clock.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
+
+#include "schedule/cost_curve.h"
 
 namespace deepinfer {
 
-// Pure arithmetic on what it was told. Decode-only steps are averaged by the power of two of their rows; a prompt row
-// costs what a mixed step took beyond that, divided by its prompt rows.
+// Pure arithmetic on what it was told. Decode-only steps make a curve over their rows, drafts included; a
+// prompt row costs what a mixed step took beyond that, divided by its prompt rows.
 class StepCost {
  public:
   void observe(int64_t decode_rows, int64_t prefill_rows, double seconds);
@@ -19,13 +19,12 @@ class StepCost {
   int64_t prefill_slice(int64_t decode_rows, double slowdown, int64_t most_rows) const;
 
   double prefill_row_seconds() const { return prefill_row_; }  // 0 while nothing is known
+  const CostCurve& decode() const { return decode_; }
 
  private:
   static constexpr double kWeight = 0.1;  // of the newest step
-  static size_t bucket_of(int64_t rows);
-  double decode_seconds(int64_t rows) const;  // of the nearest bucket that knows; 0 when none does
 
-  std::array<double, 16> decode_{};  // seconds; 0 = not seen
+  CostCurve decode_;
   double prefill_row_ = 0;
 };
 

@@ -138,13 +138,14 @@ struct FoundDrafts {
 Status draft_step(const PromptCheck& prompt, Sequence& sequence, std::span<const int32_t> golden_ids,
                   FoundDrafts& found) {
   size_t next = 1;
-  const DraftChooser force_golden = [&](std::span<const float> logits, int64_t) {
+  const DraftChooser force_golden = [&](size_t, int64_t, std::span<const float> logits) {
     const int32_t forced = golden_ids[next++];
     found.equal += argmax(logits) == forced ? 1 : 0;
     ++found.rows;
     return forced;
   };
-  ASSIGN_OR_RETURN(const DraftOutput drafts, prompt.model.draft(sequence, golden_ids[0], force_golden));
+  ASSIGN_OR_RETURN(const DraftOutput drafts,
+                   prompt.model.draft({{{&sequence, golden_ids[0]}}}, force_golden));
   found.logits.insert(found.logits.end(), drafts.logits.begin(), drafts.logits.end());
   found.confidence.insert(found.confidence.end(), drafts.confidence.begin(), drafts.confidence.end());
   return Status();

@@ -1,7 +1,7 @@
-// Path invariance through the engine: the logits rows that the tokens of a request are drawn from, and the tokens, are
-// the same bits whatever runs beside it and however it is cut, paused, moved or resumed (decisions 1 to 3). The
-// reference of each mode is a lone cold run, itself held to an oracle that runs every row through every layer under the
-// same window cut. Prints how many rows were compared.
+// Path invariance through the engine: the logits rows that the tokens of a request are drawn from, and the
+// tokens, are the same bits whatever runs beside it, however it is cut, paused, moved or resumed, with drafts
+// and without (decisions 1 to 3). The reference of each mode is a lone cold run, itself held to an oracle
+// that runs every row through every layer under the same window cut. Prints how many rows were compared.
 #include <cstdio>
 #include "../engine/engine_store_support.h"
 #include "model/kv_arena.h"
@@ -14,6 +14,7 @@ struct Subject {
   bool exact;
   int depth;
   int64_t prompt;  // long enough for real selections and, in bounded mode, for a cut
+  bool drafts;     // five behind every token; the reference has none
 };
 
 constexpr int64_t kAnswer = 10;
@@ -23,6 +24,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
   struct Setup {
     int64_t states = 48, blocks = 0, batch_tokens = 256, prefill_rows = 64, swap_blocks = -1;
     int threads = 1;
+    bool drafts = GetParam().drafts;
     bool cache = false, keep_states = true, store = false;
   };
 
@@ -39,7 +41,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     static std::map<std::string, Outcome> references;
     Outcome& reference = references[fmt::format("{} {}", GetParam().model, GetParam().exact)];
     if (reference.tokens.empty()) {
-      open({});
+      open({.drafts = false});
       reference = run(prompt_);
       ASSERT_EQ(std::ssize(reference.tokens), kAnswer);
       compare_with_oracle(prompt_, reference, {}, 0);
@@ -47,12 +49,17 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     expected_ = reference;
   }
   void TearDown() override {
-    std::printf("%s, %s mode, depth %d: %lld logit rows compared\n", GetParam().model,
-                GetParam().exact ? "exact" : "bounded", GetParam().depth, static_cast<long long>(comparisons_));
+    std::printf("%s, %s mode, depth %d%s: %lld logit rows compared\n", GetParam().model,
+                GetParam().exact ? "exact" : "bounded", GetParam().depth, GetParam().drafts ? ", drafts" : "",
+                static_cast<long long>(comparisons_));
+    if (engine_ != nullptr && GetParam().drafts && longest_answer_ > 2) {
+      EXPECT_GT(engine_->stats().verified[0], 0);
+    }
   }
 
   void open(const Setup& setup) {
     engine_.reset();
+    longest_answer_ = 0;
     const int64_t context = std::min<int64_t>(GetParam().prompt + 200, config_.max_position_embeddings);
     auto model = load_model(directory_, {.num_threads = setup.threads,
                                          .max_context_tokens = context,
@@ -72,6 +79,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
                                                      .swap_blocks = setup.swap_blocks,
                                                      .store = store,
                                                      .scheduling_depth = GetParam().depth,
+                                                     .speculation = {.fixed_drafts = setup.drafts ? 5 : 0},
                                                      .logits_probe = record_->probe()},
                                        counters_);
   }
@@ -81,7 +89,8 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     LogitsRecord::Rows rows;
     int64_t cached = 0;
   };
-  static EngineRequest request(std::vector<int32_t> ids, int64_t answer = kAnswer) {
+  EngineRequest request(std::vector<int32_t> ids, int64_t answer = kAnswer) {
+    longest_answer_ = std::max(longest_answer_, answer);
     EngineRequest request;
     request.prompt_ids = std::move(ids);
     request.max_tokens = answer;
@@ -150,6 +159,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
   std::unique_ptr<Engine> engine_;
   Outcome expected_;
   int64_t comparisons_ = 0;
+  int64_t longest_answer_ = 0;  // of the engine at hand
 };
 
 TEST_P(EngineInvarianceTest, BatchesWithStrangersAndCancelledNeighbours) {
@@ -349,11 +359,15 @@ TEST_P(EngineInvarianceTest, T01_AfterARestartFromTheStore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest,
-                         testing::Values(Subject{"tiny", false, 0, 300}, Subject{"tiny", true, 1, 300},
-                                         Subject{"mini", false, 1, 330}, Subject{"mini", true, 0, 330}),
+                         testing::Values(Subject{"tiny", false, 0, 300, true},
+                                         Subject{"tiny", true, 1, 300, false},
+                                         Subject{"mini", false, 1, 330, false},
+                                         Subject{"mini", true, 0, 330, true},
+                                         Subject{"mini", false, 1, 330, true}),
                          [](const auto& info) {
-                           return std::string(info.param.model) + (info.param.exact ? "Exact" : "Bounded") + "Depth" +
-                                  std::to_string(info.param.depth);
+                           return std::string(info.param.model) + (info.param.exact ? "Exact" : "Bounded") +
+                                  "Depth" + std::to_string(info.param.depth) +
+                                  (info.param.drafts ? "Drafts" : "");
                          });
 
 }  // namespace

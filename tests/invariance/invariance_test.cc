@@ -48,6 +48,10 @@ std::unique_ptr<Model> load(const std::string& directory, ModelOptions options) 
   return std::move(*model);
 }
 
+int32_t greedy_draft(size_t, int64_t, std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
 class InvarianceTest : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
@@ -159,20 +163,48 @@ TEST_P(InvarianceTest, DraftingChangesNothing) {
   auto sequence = model_->make_sequence();
   ASSERT_TRUE(sequence.ok());
   feed(*model_, sequence->get(), 0, num_tokens_ / 2, "prompt");
-  const auto greedy = [](std::span<const float> logits, int64_t) {
-    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-  };
+  std::vector<float> first_logits;
   std::vector<int32_t> first_drafts;
   for (int round = 0; round < 2; ++round) {
-    const auto draft = model_->draft(**sequence, ids_[num_tokens_ / 2], greedy);
+    const DraftStart start{sequence->get(), ids_[num_tokens_ / 2]};
+    const auto draft = model_->draft({&start, 1}, greedy_draft);
     ASSERT_TRUE(draft.ok()) << draft.error().message();
     ASSERT_EQ(std::ssize(draft->ids), model_->config().dspark_block_size);
-    if (round == 0) first_drafts = draft->ids;
-    EXPECT_EQ(draft->ids, first_drafts);
+    if (round == 0) first_drafts.assign(draft->ids.begin(), draft->ids.end());
+    EXPECT_EQ(std::vector<int32_t>(draft->ids.begin(), draft->ids.end()), first_drafts);
   }
   for (int64_t position = num_tokens_ / 2; position < num_tokens_; ++position) {
     feed(*model_, sequence->get(), position, 1, "after a draft");
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(InvarianceTest, NeighboursInADraftPassDoNotMatter) {
+  constexpr int kSequences = 3;
+  Model::SequencePtr sequences[kSequences];
+  std::vector<DraftStart> starts;
+  for (int i = 0; i < kSequences; ++i) {
+    auto sequence = model_->make_sequence();
+    ASSERT_TRUE(sequence.ok());
+    sequences[i] = std::move(*sequence);
+    const auto ids = random_ids(50 + static_cast<uint32_t>(i), 3 + 60 * i);
+    const SequenceSpan span{sequences[i].get(), 0, ids, LogitsRows::kNone};
+    ASSERT_TRUE(model_->forward({&span, 1}).ok());
+    starts.push_back({sequences[i].get(), ids[1]});
+  }
+  const auto together = model_->draft(starts, greedy_draft);
+  ASSERT_TRUE(together.ok()) << together.error().message();
+  const std::vector<float> logits(together->logits.begin(), together->logits.end());
+  const std::vector<float> confidence(together->confidence.begin(), together->confidence.end());
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const auto alone = model_->draft({&starts[i], 1}, greedy_draft);
+    ASSERT_TRUE(alone.ok());
+    EXPECT_EQ(std::memcmp(alone->logits.data(), logits.data() + i * alone->logits.size(),
+                          alone->logits.size_bytes()),
+              0);
+    EXPECT_EQ(std::memcmp(alone->confidence.data(), confidence.data() + i * alone->confidence.size(),
+                          alone->confidence.size_bytes()),
+              0);
   }
 }
 

@@ -1,0 +1,203 @@
+// What answers say does not depend on drafts: tokens, ends and log probabilities of the mini's held-out
+// prompts with every proposer, under concurrency, pre-emption, prefix hits and both depths, are those without
+// drafts. Built twice: a part of the prompts for the fast suite, all of them for the slow one.
+#include <condition_variable>
+#include <cstdio>
+#include <fstream>
+
+#include "../engine/engine_support.h"
+#include "json/json.h"
+
+namespace deepinfer {
+namespace {
+
+constexpr int64_t kPrompts = SPECULATION_PROMPTS;
+constexpr int32_t kEndOfAnswer = 1, kAssistant = 2034;
+
+// Every beginning of a held-out conversation that ends where an answer begins.
+std::vector<std::vector<int32_t>> held_out_prompts(int64_t count) {
+  std::vector<std::vector<int32_t>> prompts;
+  std::ifstream file(DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl");
+  for (std::string line; std::getline(file, line) && std::ssize(prompts) < count;) {
+    const auto document = parse_json(line);
+    if (!document.ok()) ADD_FAILURE() << document.error().message();
+    std::vector<int32_t> ids;
+    for (const JsonValue& id : *document->find("ids")->array()) {
+      ids.push_back(static_cast<int32_t>(*id.int64()));
+      const bool begins = ids.size() > 2 && ids[ids.size() - 2] == kAssistant;
+      if (begins && std::ssize(prompts) < count) prompts.push_back(ids);
+    }
+  }
+  EXPECT_EQ(std::ssize(prompts), count);
+  return prompts;
+}
+
+// Greedy and seeded, with filters, penalties, biases, log probabilities, short limits, stops, and several
+// answers.
+EngineRequest request_of(const std::vector<int32_t>& prompt, int64_t i) {
+  EngineRequest request;
+  request.prompt_ids = prompt;
+  request.max_tokens = i % 6 == 5 ? 1 + i % 9 : 48;
+  request.stop_ids = {kEndOfAnswer};
+  if (i % 11 == 3) request.stop_ids.push_back(16);  // frequent, so it falls among accepted drafts
+  request.sampling.temperature = i % 2 == 0 ? 0 : (i % 4 == 1 ? 1.0 : 0.7);
+  request.sampling.seed = static_cast<uint64_t>(1000 + i);
+  if (i % 4 == 1) request.sampling.top_p = 0.95;
+  if (i % 8 == 7) request.sampling.top_k = 20;
+  if (i % 5 == 2) {
+    request.sampling.frequency_penalty = 0.4;
+    request.sampling.presence_penalty = -0.2;
+  }
+  if (i % 9 == 4) request.sampling.logit_bias = {{223, 1.5f}, {16, -3.0f}};
+  if (i % 7 == 6) request.top_logprobs = 2;
+  if (i % 10 == 9) request.n = 3;
+  request.speculation = i % 13 != 12;
+  return request;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  FinishReason reason = FinishReason::kError;
+  int64_t completion_tokens = 0;
+  bool operator==(const Answer&) const = default;
+};
+
+struct Setting {
+  SpeculationOptions speculation;
+  int depth = 0;
+  int64_t blocks = 0, states = 12, swap_blocks = -1;
+  bool exact = false, cache = false;
+};
+
+class SpeculationTest : public testing::Test {
+ protected:
+  void SetUp() override { prompts_ = held_out_prompts(kPrompts); }
+
+  // Puts earlier text before every prompt: `least` tokens or a few more.
+  void lengthen_prompts(int64_t least) {
+    std::vector<int32_t> before(400, 223);
+    for (size_t i = 0; i < prompts_.size(); ++i) {
+      const std::vector<int32_t> own = prompts_[i];
+      const int64_t missing = least + static_cast<int64_t>(i % 8) - std::ssize(own);
+      if (missing > 0) prompts_[i].insert(prompts_[i].begin(), before.end() - missing, before.end());
+      before.insert(before.end(), own.begin(), own.end());
+    }
+  }
+
+  // All prompts through one engine, at most 24 answers submitted at a time.
+  std::vector<Answer> run(const Setting& setting, int rounds = 1) {
+    auto model = load_model(model_directory("mini"), {.max_context_tokens = 512,
+                                                      .max_sequences = setting.states,
+                                                      .num_blocks = setting.blocks > 0 ? setting.blocks : 80,
+                                                      .max_batch_tokens = 128});
+    Counters counters;
+    EngineOptions options;
+    options.exact = setting.exact;
+    options.prefix_cache = setting.cache;
+    options.reserve_tokens = 1;
+    options.scheduling_depth = setting.depth;
+    options.swap_blocks = setting.swap_blocks;
+    options.speculation = setting.speculation;
+    Engine engine(std::move(model), options, counters);
+    std::vector<Answer> answers;
+    std::mutex mu;
+    std::condition_variable changed;
+    int64_t open = 0;
+    for (int round = 0; round < rounds; ++round) {
+      answers.assign(prompts_.size() * 3, {});
+      for (int64_t i = 0; i < std::ssize(prompts_); ++i) {
+        EngineRequest request = request_of(prompts_[static_cast<size_t>(i)], i);
+        {
+          std::unique_lock lock(mu);
+          changed.wait(lock, [&] { return open < 24; });
+          open += request.n;
+        }
+        const auto id = engine.submit(std::move(request), [&, i](const EngineEvent& event) {
+          Answer& answer = answers[static_cast<size_t>(3 * i + event.answer_index)];
+          if (event.kind == EngineEvent::Kind::kToken) {
+            answer.tokens.push_back(event.token_id);
+            if (event.logprobs == nullptr) return;
+            answer.logprobs.push_back(event.logprobs->chosen.logprob);
+            for (const auto& other : event.logprobs->top) answer.logprobs.push_back(other.logprob);
+            return;
+          }
+          answer.reason = event.finish_reason;
+          answer.completion_tokens = event.completion_tokens;
+          const std::lock_guard lock(mu);
+          --open;
+          changed.notify_one();
+        });
+        EXPECT_TRUE(id.ok()) << id.error().message();
+      }
+      std::unique_lock lock(mu);
+      changed.wait(lock, [&] { return open == 0; });
+    }
+    stats_ = engine.stats();
+    return answers;
+  }
+
+  void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    int64_t tokens = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      tokens += std::ssize(got[i].tokens);
+      EXPECT_EQ(got[i].tokens, expected[i].tokens) << "prompt " << i / 3 << ", answer " << i % 3;
+      EXPECT_TRUE(got[i] == expected[i]) << "prompt " << i / 3 << ", answer " << i % 3;
+    }
+    int64_t verified = 0, accepted = 0;
+    for (size_t k = 0; k < stats_.verified.size(); ++k) {
+      verified += stats_.verified[k];
+      accepted += stats_.accepted[k];
+    }
+    std::printf(
+        "%lld prompts, %lld tokens; %lld drafts verified, %lld accepted; %lld pre-empted, %lld hits\n",
+        static_cast<long long>(kPrompts), static_cast<long long>(tokens), static_cast<long long>(verified),
+        static_cast<long long>(accepted),
+        static_cast<long long>(stats_.preempted_swap + stats_.preempted_recompute),
+        static_cast<long long>(stats_.hits));
+    EXPECT_GT(accepted, kPrompts / 2);
+    EXPECT_LT(accepted, verified);
+  }
+
+  std::vector<std::vector<int32_t>> prompts_;
+  EngineStats stats_;
+};
+
+const SpeculationOptions kOff = {.proposer = DraftProposer::kOff};
+const SpeculationOptions kFive = {.fixed_drafts = 5};
+
+TEST_F(SpeculationTest, DraftsChangeNoAnswer) {
+  const auto expected = run({.speculation = kOff});
+  EXPECT_EQ(stats_.drafted, 0);
+  expect_same(run({.speculation = kFive}), expected);
+  expect_same(run({.speculation = {.fixed_drafts = 2}, .depth = 1}), expected);
+  expect_same(run({.speculation = {.proposer = DraftProposer::kNgram, .fixed_drafts = 5}}), expected);
+}
+
+TEST_F(SpeculationTest, NorUnderPreemptionBySwapAndRecomputation) {
+  lengthen_prompts(122);  // answers grow over the end of a block
+  const auto expected = run({.speculation = kOff});
+  expect_same(run({.speculation = kFive, .blocks = 7}), expected);
+  EXPECT_GT(stats_.preempted_swap, 0);
+  expect_same(run({.speculation = kFive, .blocks = 7, .swap_blocks = 0}), expected);
+  EXPECT_GT(stats_.preempted_recompute, 0);
+}
+
+TEST_F(SpeculationTest, NorWithPrefixHitsInExactMode) {
+  lengthen_prompts(140);  // a state is kept at the end of the first block
+  const auto expected = run({.speculation = kOff, .exact = true});
+  expect_same(run({.speculation = kFive, .blocks = 400, .states = 200, .exact = true, .cache = true}, 2),
+              expected);
+  EXPECT_GT(stats_.hits, kPrompts / 2);
+}
+
+TEST_F(SpeculationTest, ScheduledDraftsChangeNoAnswerEither) {
+  const auto expected = run({.speculation = kOff});
+  const auto got = run({.speculation = {}});
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(got[i] == expected[i]) << "prompt " << i / 3;
+  EXPECT_GT(stats_.drafted, 0);
+}
+
+}  // namespace
+}  // namespace deepinfer
