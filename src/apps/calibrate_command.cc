@@ -9,6 +9,7 @@
 #include "apps/load_model.h"
 #include "base/read_file.h"
 #include "json/json.h"
+#include "model/kv_arena.h"
 #include "sampling/sampling.h"
 #include "speculate/calibration.h"
 
@@ -70,7 +71,9 @@ Status decode(Model& model, std::span<const int32_t> prompt, const CalibrateOpti
   };
   std::vector<int32_t> rows;
   std::vector<float> raw;
-  while (position < std::ssize(prompt) + options.tokens) {
+  const auto ended = [&] { return token == model.config().eos_token_id; };
+  while (position < std::ssize(prompt) + options.tokens && !ended()) {
+    sequence->length = position;  // behind the rows of drafts that were right
     const DraftStart start{sequence.get(), token};
     ASSIGN_OR_RETURN(const DraftOutput drafts, model.draft({&start, 1}, choose));
     rows.assign(1, token);
@@ -84,7 +87,7 @@ Status decode(Model& model, std::span<const int32_t> prompt, const CalibrateOpti
       if (k == block) break;
       const bool accepted = token == rows[k + 1];
       tested[k].push_back({raw[k], accepted});
-      if (!accepted) break;
+      if (!accepted || ended()) break;
     }
   }
   return {};

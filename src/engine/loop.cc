@@ -51,7 +51,9 @@ void EngineLoop::run() {
     // there.
     if (in_flight != nullptr && speculates()) {
       runner_->finish();
+      update_stats();  // receivers of what is committed may look
       commit(*std::exchange(in_flight, nullptr));
+      update_stats();
     }
     Step& step = steps_[next];
     const bool planned = plan(step);
