@@ -37,6 +37,7 @@ class EngineFaultsTest : public testing::TestWithParam<int> {
     ASSERT_NE(model, nullptr);
     vocab_ = model->config().vocab_size;
     options.scheduling_depth = GetParam();
+    options.speculation.fixed_drafts = GetParam() == 0 ? 0 : 2;  // this clock shows no costs to choose by
     options.observer = &planter_;
     options.clock = &clock_;
     engine_ = std::make_unique<Engine>(std::move(model), options, counters_);
