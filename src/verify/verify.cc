@@ -71,7 +71,7 @@ std::string verify_summary(const VerifyReport& report) {
         fmt::format("; top-1 agreement of logits {} of {} ({:.1f} %)", report.top1_equal, report.top1_rows,
                     100.0 * static_cast<double>(report.top1_equal) / static_cast<double>(report.top1_rows));
   }
-  if (!report.isa.empty()) text += fmt::format("; table {}, order {}", report.isa, report.summation_order);
+  text += fmt::format("; table {}, order {}", report.isa, report.summation_order);
   return text;
 }
 

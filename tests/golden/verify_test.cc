@@ -217,6 +217,8 @@ TEST_F(VerifyErrorsTest, AnUnknownInstructionSetIsRefused) {
 
 TEST(VerifyReportTest, TextAndJsonSayTheSame) {
   VerifyReport report;
+  report.isa = "avx2";
+  report.summation_order = "f32-block32";
   report.checks = {{"ops/x y", kPassed, "bf16 ulps", 0.5, 1, "2 rows"},
                    {"ops/z", kFailed, "mismatches", 3, 0, ""},
                    {"ops/vision", kSkipped, "", 0, 0, "not built"}};
@@ -225,10 +227,12 @@ TEST(VerifyReportTest, TextAndJsonSayTheSame) {
   EXPECT_NE(verify_line(report.checks[0]).find("0.5 <= 1"), std::string::npos);
   EXPECT_NE(verify_line(report.checks[1]).find("FAIL"), std::string::npos);
   EXPECT_EQ(verify_summary(report),
-            "1 checks passed, 1 failed, 1 skipped; top-1 agreement of logits 9 of 10 (90.0 %)");
+            "1 checks passed, 1 failed, 1 skipped; top-1 agreement of logits 9 of 10 (90.0 %); table avx2, order "
+            "f32-block32");
   EXPECT_EQ(
       verify_json(report),
-      R"({"passed":false,"counts":{"passed":1,"failed":1,"skipped":1},"top1":{"equal":9,"rows":10},"checks":[)"
+      R"({"passed":false,"isa":"avx2","summation_order":"f32-block32",)"
+      R"("counts":{"passed":1,"failed":1,"skipped":1},"top1":{"equal":9,"rows":10},"checks":[)"
       R"({"name":"ops/x y","outcome":"ok","measure":"bf16 ulps","error":0.5,"allowed":1.0,"note":"2 rows"},)"
       R"({"name":"ops/z","outcome":"FAIL","measure":"mismatches","error":3.0,"allowed":0.0},)"
       R"({"name":"ops/vision","outcome":"skipped","note":"not built"}]})");
