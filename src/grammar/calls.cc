@@ -203,11 +203,12 @@ class CallWriter {
 
   // A string as it is. Neither tag may be in it, since nothing is escaped.
   JsonValue text(const JsonValue& schema) const {
-    if (const JsonValue* pattern = schema.find("pattern"))
-      return Object{{"type", "regex"}, {"pattern", *pattern}};
     const JsonValue* shortest = schema.find("minLength");
     const JsonValue* longest = schema.find("maxLength");
-    if (shortest == nullptr && longest == nullptr) return free_text();
+    if (shortest == nullptr && longest == nullptr) {
+      const JsonValue* pattern = schema.find("pattern");
+      return pattern == nullptr ? free_text() : JsonValue(Object{{"type", "regex"}, {"pattern", *pattern}});
+    }
     const std::string count =
         fmt::format("{{{},{}}}", shortest == nullptr ? 0 : *shortest->int64(),
                     longest == nullptr ? std::string() : std::to_string(*longest->int64()));

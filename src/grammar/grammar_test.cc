@@ -74,6 +74,7 @@ TEST_F(GrammarTest, ASchemaAdmitsItsValuesAndNoOthers) {
       R"({"type":"object","properties":{"name":{"type":"string","maxLength":3},"n":{"type":"integer","minimum":2,"maximum":40}},"required":["name"]})");
   EXPECT_TRUE(says(spec, R"({"name": "abc", "n": 40})"));
   EXPECT_TRUE(says(spec, "{\n  \"name\": \"é\"\n}"));
+  EXPECT_FALSE(says(spec, "{\"name\": \"a\x03\"}"));
   EXPECT_FALSE(says(spec, R"({"name": "abcd"})"));
   EXPECT_FALSE(says(spec, R"({"name": "a", "n": 41})"));
   EXPECT_FALSE(says(spec, R"({"n": 3})"));
@@ -86,6 +87,8 @@ TEST_F(GrammarTest, ASchemaAdmitsItsValuesAndNoOthers) {
 TEST_F(GrammarTest, RegexEbnfAndChoices) {
   EXPECT_TRUE(says(prepare_regex("^[a-f]{2,4}$", "r"), "cafe"));
   EXPECT_FALSE(says(prepare_regex("^[a-f]{2,4}$", "r"), "cafeb"));
+  EXPECT_TRUE(says(prepare_regex("(?:bc+)?z", "r"), "bccz"));
+  EXPECT_FALSE(says(prepare_regex("(?:bc+)?z", "r"), "ccz"));
   EXPECT_TRUE(says(prepare_ebnf("root ::= \"yes\" | \"no\" root", "g"), "nonoyes"));
   EXPECT_FALSE(says(prepare_ebnf("root ::= \"yes\" | \"no\" root", "g"), "no"));
   EXPECT_TRUE(says(prepare_choice({"red", "blue"}, "c"), "blue"));

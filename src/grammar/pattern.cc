@@ -70,8 +70,9 @@ class PatternReader {
         break;
       }
       if (text_[at_] == '^') return refused("'^' behind the start", at_);
+      const size_t begin = out_.size();
       ASSIGN_OR_RETURN(const int64_t atom_size, atom(depth));
-      ASSIGN_OR_RETURN(const int64_t times, repetition());
+      ASSIGN_OR_RETURN(const int64_t times, repetition(begin));
       total += atom_size * times;
       RETURN_IF_ERROR(check(total));
     }
@@ -158,12 +159,16 @@ class PatternReader {
 
   // How often the atom before counts; the quantifier is copied without its greediness, which changes no
   // language.
-  Result<int64_t> repetition() {
+  Result<int64_t> repetition(size_t begin) {
     if (!more()) return 1;
     int64_t times = 1;
     const size_t at = at_;
     const char c = text_[at_];
-    if (c == '*' || c == '+' || c == '?') {
+    if (c == '?') {  // written out: the library takes (ab+)? for (ab+|b*)
+      out_.insert(begin, "(?:");
+      out_ += "|)";
+      ++at_;
+    } else if (c == '*' || c == '+') {
       out_ += c;
       ++at_;
     } else if (c == '{') {

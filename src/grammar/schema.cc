@@ -579,12 +579,16 @@ class Preparer {
         return unsupported(
             path, "format",
             fmt::format("'{}' can't be enforced; known are {}", *format->string(), format_names()));
-      out.push_back({"pattern", *plain});
+      ASSIGN_OR_RETURN(std::string prepared, prepare_pattern(*plain, limits_));
+      out.push_back({"pattern", std::move(prepared)});
     }
     if (shortest.value_or(0) > 0 || longest) {
       if (out.size() > 1)
         return unsupported(path, shortest ? "minLength" : "maxLength",
                            "beside pattern or format this can't be enforced");
+      // As a pattern, since the compiler's own lengths let control characters into JSON; it can't count further so.
+      constexpr int64_t kMaxCounted = 128;
+      if (std::max(shortest.value_or(0), longest.value_or(0)) <= kMaxCounted) out.push_back({"pattern", fmt::format(".{{{},{}}}", shortest.value_or(0), longest ? std::to_string(*longest) : "")});
       if (shortest) out.push_back({"minLength", *shortest});
       if (longest) out.push_back({"maxLength", *longest});
     }

@@ -74,7 +74,7 @@ TEST(PrepareSchema, RewritesIntoWhatTheCompilerEnforces) {
   EXPECT_EQ(prepared(R"({"title":"t","default":1,"x-mine":{}})"), "{}");
   EXPECT_EQ(prepared(R"({"type":"object"})"), R"({"type":"object","additionalProperties":{}})");
   EXPECT_EQ(prepared(R"({"type":["string","null"],"maxLength":3})"),
-            R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
+            R"({"anyOf":[{"type":"string","pattern":".{0,3}","maxLength":3},{"type":"null"}]})");
   EXPECT_EQ(prepared(R"({"type":"integer","exclusiveMinimum":0.5,"maximum":9.7})"),
             R"({"type":"integer","minimum":1,"maximum":9})");
   EXPECT_EQ(prepared(R"({"enum":["a","bb",1],"type":"string","minLength":2})"), R"({"enum":["bb"]})");
@@ -127,6 +127,7 @@ TEST(PreparePattern, TakesAnchorsOffAndRefusesWhatIsNoRegularLanguage) {
   EXPECT_EQ(pattern("^[a-z]+?$"), "[a-z]+");
   EXPECT_EQ(pattern("(?:^a|b{2})"), "(?:a|b{2,2})");
   EXPECT_EQ(pattern("a{2,}"), "a{2,}");
+  EXPECT_EQ(pattern("a(bc+)?"), "a(?:(bc+)|)");
   EXPECT_NE(pattern("a$b").find("'$' before the end at byte 1"), std::string::npos);
   EXPECT_NE(pattern("a^b").find("'^' behind the start"), std::string::npos);
   EXPECT_NE(pattern("\\bword").find("an assertion"), std::string::npos);
