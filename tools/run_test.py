@@ -11,10 +11,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["build", "relase"], "build: unknown preset 'relase'; expected release, debug, asan, tsan or fuzz"),
+        (["build", "relase"], "build: unknown preset 'relase'; expected release, debug, asan, tsan, fuzz or aarch64"),
         (["build", "release", "debug"], "build: found 2 presets, expected one"),
-        (["test", "fast", "fats"], "test: unknown suite 'fats'; expected fast, slow, clients, asan or tsan"),
-        (["setup", "everything"], "setup: unknown group 'everything'; expected build, test, clients, fuzz or bench"),
+        (["test", "fast", "fats"], "test: unknown suite 'fats'; expected fast, slow, clients, asan, tsan or aarch64"),
+        (["setup", "everything"], "setup: unknown group 'everything'; expected build, test, clients, fuzz, aarch64 or bench"),
         (["bench", "nothing"], "bench: unknown name 'nothing'; expected one of "),
         (["fuzz", "nothing"], "fuzz: unknown name 'nothing'; expected one of "),
         (["fuzz", "json", "long"], "fuzz: found 'long' seconds, expected a number from 1"),
