@@ -14,18 +14,21 @@ namespace {
 constexpr int64_t kPrompts = SPECULATION_PROMPTS;
 constexpr int32_t kEndOfAnswer = 1, kAssistant = 2034;
 
-// Every beginning of a held-out conversation that ends where an answer begins.
+// Every beginning of a held-out conversation that ends where an answer begins; when there are no more, a few tokens
+// later.
 std::vector<std::vector<int32_t>> held_out_prompts(int64_t count) {
   std::vector<std::vector<int32_t>> prompts;
-  std::ifstream file(DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl");
-  for (std::string line; std::getline(file, line) && std::ssize(prompts) < count;) {
-    const auto document = parse_json(line);
-    if (!document.ok()) ADD_FAILURE() << document.error().message();
-    std::vector<int32_t> ids;
-    for (const JsonValue& id : *document->find("ids")->array()) {
-      ids.push_back(static_cast<int32_t>(*id.int64()));
-      const bool begins = ids.size() > 2 && ids[ids.size() - 2] == kAssistant;
-      if (begins && std::ssize(prompts) < count) prompts.push_back(ids);
+  for (const size_t into_answer : {0, 4}) {
+    std::ifstream file(DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl");
+    for (std::string line; std::getline(file, line) && std::ssize(prompts) < count;) {
+      const auto document = parse_json(line);
+      if (!document.ok()) ADD_FAILURE() << document.error().message();
+      std::vector<int32_t> ids;
+      for (const JsonValue& id : *document->find("ids")->array()) {
+        ids.push_back(static_cast<int32_t>(*id.int64()));
+        const bool ends = ids.size() > 2 + into_answer && ids[ids.size() - 2 - into_answer] == kAssistant;
+        if (ends && std::ssize(prompts) < count) prompts.push_back(ids);
+      }
     }
   }
   EXPECT_EQ(std::ssize(prompts), count);
@@ -187,7 +190,13 @@ TEST_F(SpeculationTest, NorUnderPreemptionBySwapAndRecomputation) {
 TEST_F(SpeculationTest, NorWithPrefixHitsInExactMode) {
   lengthen_prompts(140);  // a state is kept at the end of the first block
   const auto expected = run({.speculation = kOff, .exact = true});
-  expect_same(run({.speculation = kFive, .blocks = 400, .states = 200, .exact = true, .cache = true}, 2),
+  // Enough of both that the second round finds the first.
+  expect_same(run({.speculation = kFive,
+                   .blocks = 400 + 8 * kPrompts,
+                   .states = 200 + 4 * kPrompts,
+                   .exact = true,
+                   .cache = true},
+                  2),
               expected);
   EXPECT_GT(stats_.hits, kPrompts / 2);
 }
