@@ -162,7 +162,8 @@ struct Model {
   bool queued = false;     // put and not yet known to be written
   bool persisted = false;  // flushed
   bool damaged = false;    // since the last put
-  bool lost = false;       // queued when the power went: there or not
+  bool scanned = false;    // damaged, and recovery may have seen it: then the next put writes again
+  bool lost = false;       // there or not: queued when the power went, or put after such a recovery
   std::chrono::hours used{0}, now{0}, put_at{0};
 
   bool must_be_found() const { return persisted && !damaged && now - used <= std::chrono::hours(72); }
@@ -176,13 +177,16 @@ void run_sequence(std::span<const Action> actions) {
   const auto a = rig.chain(tenant, 1, 2);
   Model model;
   Hit pin;
+  bool pin_sound = false;
   uint64_t fill = 100;
   for (const Action action : actions) {
     switch (action) {
       case kPutA:
         for (size_t i = 0; i < 2; ++i) (void)rig.put(tenant, a, i);
         // Present as far as the store knows, damaged or not: then nothing is written.
-        if (model.persisted && model.now - model.used <= std::chrono::hours(72))
+        if (model.scanned)
+          model.persisted = model.damaged = false, model.lost = true;
+        else if (model.persisted && model.now - model.used <= std::chrono::hours(72))
           model.used = model.now;
         else if (!model.queued)
           model.queued = true, model.put_at = model.now;
@@ -195,7 +199,7 @@ void run_sequence(std::span<const Action> actions) {
         break;
       case kFlush:
         ASSERT_TRUE(rig.store->flush(rig.clock.now()).ok());
-        if (model.queued) model = {false, true, false, false, model.put_at, model.now, model.put_at};
+        if (model.queued) model = {.persisted = true, .used = model.put_at, .now = model.now, .put_at = model.put_at};
         break;
       case kLoadA: {
         const bool must = model.must_be_found();
@@ -211,10 +215,12 @@ void run_sequence(std::span<const Action> actions) {
           ASSERT_LT(found, 2u);
         }
         if (model.damaged) model.persisted = model.damaged = false, model.lost = true;  // a tombstone
+        model.scanned = false;
         break;
       }
       case kPinA:
         pin = rig.store->lookup(tenant, a, Lineage::kDerived);
+        pin_sound = model.persisted && !model.damaged;
         break;
       case kUnpinA:
         pin = {};
@@ -222,8 +228,8 @@ void run_sequence(std::span<const Action> actions) {
       case kFill:
         for (int i = 0; i < 18; ++i)
           ASSERT_TRUE(rig.put_all(tenant, rig.chain(tenant, fill++, 14), RetentionClass::kBestEffort).ok());
-        if (model.queued) model = {false, true, false, false, model.put_at, model.now, model.put_at};
-        if (pin.num_blocks() == 2 && !model.damaged) {  // pinned: whatever happened
+        if (model.queued) model = {.persisted = true, .used = model.put_at, .now = model.now, .put_at = model.put_at};
+        if (pin.num_blocks() == 2 && pin_sound) {  // pinned: whatever happened
           ASSERT_EQ(rig.load(pin, a), 2u);
         }
         break;
@@ -238,6 +244,7 @@ void run_sequence(std::span<const Action> actions) {
         ASSERT_TRUE(rig.open().ok());
         model.lost |= model.queued;
         model.queued = false;
+        model.scanned |= model.damaged;
         break;
       case kDamageA:
         if (const auto record = rig.find_record(a[0]); record && model.persisted && !model.damaged) {
