@@ -187,24 +187,23 @@ std::vector<TierStatus> GuardedTier::put(std::span<const Digest> keys,
   return statuses;
 }
 
-std::vector<TierStatus> GuardedTier::exists(std::span<const Digest> keys, std::chrono::milliseconds limit) {
+std::vector<TierStatus> GuardedTier::ask(decltype(kv_tier::exists) function, std::span<const Digest> keys,
+                                         std::chrono::milliseconds limit) {
   if (is_down()) return std::vector<TierStatus>(keys.size(), TierStatus::kDown);
   auto raw = unanswered(keys.size());
   const auto names = raw_keys(keys);
-  tier_.exists(tier_.self, names.size(), names.data(), limit.count(), raw.data());
+  function(tier_.self, names.size(), names.data(), limit.count(), raw.data());
   const std::vector<TierStatus> statuses = finish(raw);
   count(statuses);
   return statuses;
 }
 
+std::vector<TierStatus> GuardedTier::exists(std::span<const Digest> keys, std::chrono::milliseconds limit) {
+  return ask(tier_.exists, keys, limit);
+}
+
 std::vector<TierStatus> GuardedTier::remove(std::span<const Digest> keys, std::chrono::milliseconds limit) {
-  if (is_down()) return std::vector<TierStatus>(keys.size(), TierStatus::kDown);
-  auto raw = unanswered(keys.size());
-  const auto names = raw_keys(keys);
-  tier_.remove(tier_.self, names.size(), names.data(), limit.count(), raw.data());
-  const std::vector<TierStatus> statuses = finish(raw);
-  count(statuses);
-  return statuses;
+  return ask(tier_.remove, keys, limit);
 }
 
 TierStats GuardedTier::stats() const {

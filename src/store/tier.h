@@ -57,6 +57,8 @@ class GuardedTier {
   bool is_down() const;
   void count(std::span<const TierStatus> statuses);
   std::vector<TierStatus> finish(std::span<const kv_tier_status> raw);
+  std::vector<TierStatus> ask(decltype(kv_tier::exists) function, std::span<const Digest> keys,
+                              std::chrono::milliseconds limit);
 
   const kv_tier tier_;
   const std::array<std::byte, 16> fingerprint_;

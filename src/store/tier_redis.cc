@@ -90,6 +90,14 @@ RedisTier& tier_of(void* self) {
   return *static_cast<RedisTier*>(self);
 }
 
+// Appends the command for the i-th key.
+auto by_key(RedisTier& tier, const kv_tier_key* keys, const char* command) {
+  return [&tier, keys, command](size_t i) {
+    const std::string name = tier.name_of(keys[i]);
+    redisAppendCommand(tier.context(), command, name.data(), name.size());
+  };
+}
+
 }  // namespace
 
 Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::string& prefix) {
@@ -104,10 +112,7 @@ Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::st
     RedisTier& one = tier_of(self);
     one.run(
         count, timeout_ms, status,
-        [&](size_t i) {
-          const std::string name = one.name_of(keys[i]);
-          redisAppendCommand(one.context(), "EXISTS %b", name.data(), name.size());
-        },
+        by_key(one, keys, "EXISTS %b"),
         [](size_t, const redisReply& reply) { return reply.integer == 1 ? KV_TIER_OK : KV_TIER_ABSENT; });
   };
   tier.get = [](void* self, size_t count, const kv_tier_key* keys, kv_tier_buffer* buffers,
@@ -115,10 +120,7 @@ Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::st
     RedisTier& one = tier_of(self);
     one.run(
         count, timeout_ms, status,
-        [&](size_t i) {
-          const std::string name = one.name_of(keys[i]);
-          redisAppendCommand(one.context(), "GET %b", name.data(), name.size());
-        },
+        by_key(one, keys, "GET %b"),
         [&](size_t i, const redisReply& reply) {
           if (reply.type != REDIS_REPLY_STRING) return KV_TIER_ABSENT;
           if (reply.len > buffers[i].size) return KV_TIER_TOO_SMALL;
@@ -150,10 +152,7 @@ Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::st
     RedisTier& one = tier_of(self);
     one.run(
         count, timeout_ms, status,
-        [&](size_t i) {
-          const std::string name = one.name_of(keys[i]);
-          redisAppendCommand(one.context(), "DEL %b", name.data(), name.size());
-        },
+        by_key(one, keys, "DEL %b"),
         [](size_t, const redisReply&) { return KV_TIER_OK; });
   };
   tier.close = [](void* self) { delete static_cast<RedisTier*>(self); };
