@@ -171,24 +171,12 @@ void EngineLoop::add_job(const std::shared_ptr<const Submission>& submission, in
     fork_of_[submission->first_id + static_cast<uint64_t>(i)] = job->id;
   }
   job->place = place_of(submission->arrival, request.priority, options_.ageing, next_place_++);
-  job->answer = std::make_unique<AnswerState>(AnswerState{.request = job->id,
-                                                          .sampling = request.sampling,
-                                                          .top_logprobs = request.top_logprobs,
-                                                          .prompt_logprobs_top = request.prompt_logprobs,
-                                                          .constraint = request.constraint,
-                                                          .constraint_state = {},
-                                                          .counts = {},
-                                                          .stop_ids = request.stop_ids,
-                                                          .history = {},
-                                                          .draft = {},
-                                                          .prompt_logprobs = {}});
-  job->answer->sampling.seed += static_cast<uint64_t>(first_answer);
   job->prompt = std::ssize(request.prompt_ids);
   job->limit = std::min(request.max_tokens, shape_.max_context - job->prompt);
   job->tokens.reserve(static_cast<size_t>(job->prompt + std::min<int64_t>(job->limit, 256)));
   job->tokens = request.prompt_ids;
-  job->answer->end_position = job->prompt + job->limit;
-  if (shape_.keeps_history) job->answer->history = request.prompt_ids;
+  job->answer = make_answer(*submission, first_answer, job->prompt + job->limit);
+  job->answer->prompt_logprobs_top = request.prompt_logprobs;
   job->keys = submission->keys;
   if (request.deadline) deadlines_.emplace(*request.deadline, job->id);
   job->submission = submission;
@@ -197,6 +185,20 @@ void EngineLoop::add_job(const std::shared_ptr<const Submission>& submission, in
   Job& added = *job;
   jobs_[added.id] = std::move(job);
   if (stopping_) end(added, FinishReason::kCancelled);
+}
+
+std::unique_ptr<AnswerState> EngineLoop::make_answer(const Submission& submission, int32_t index, int64_t end_position) const {
+  const EngineRequest& request = submission.request;
+  auto answer = std::make_unique<AnswerState>();
+  answer->request = submission.first_id + static_cast<uint64_t>(index);
+  answer->sampling = request.sampling;
+  answer->sampling.seed += static_cast<uint64_t>(index);
+  answer->top_logprobs = request.top_logprobs;
+  answer->constraint = request.constraint;
+  answer->stop_ids = request.stop_ids;
+  answer->end_position = end_position;
+  if (shape_.keeps_history) answer->history = request.prompt_ids;
+  return answer;
 }
 
 void EngineLoop::cancel(Engine::RequestId id) {

@@ -78,6 +78,8 @@ class EngineLoop {
   void take_messages();
   void accept(const std::shared_ptr<const Submission>& submission);
   void add_job(const std::shared_ptr<const Submission>& submission, int32_t first_answer, int32_t answers);
+  // Answer `index` of the submission; it holds no token from end_position on.
+  std::unique_ptr<AnswerState> make_answer(const Submission& submission, int32_t index, int64_t end_position) const;
   void cancel(Engine::RequestId id);
   void end_late_requests();
   void commit(Step& step);

@@ -432,21 +432,8 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
     fork.id = job.submission->first_id + static_cast<uint64_t>(index);
     fork.answer_index = index;
     fork.place = {job.place.arrival, next_place_++};
-    fork.answer = std::make_unique<AnswerState>(AnswerState{.request = fork.id,
-                                                            .sampling = job.request().sampling,
-                                                            .top_logprobs = job.request().top_logprobs,
-                                                            .prompt_logprobs_top = {},
-                                                            .constraint = job.request().constraint,
-                                                            .constraint_state = {},
-                                                            .counts = {},
-                                                            .stop_ids = job.request().stop_ids,
-                                                            .end_position = job.prompt + job.limit,
-                                                            .history = {},
-                                                            .draft = {},
-                                                            .prompt_logprobs = {}});
-    fork.answer->sampling.seed += static_cast<uint64_t>(index);
+    fork.answer = make_answer(*job.submission, index, job.prompt + job.limit);
     fork.tokens = job.tokens;
-    if (shape_.keeps_history) fork.answer->history = fork.tokens;
     fork.wants_draft = job.wants_draft;
     fork.keys = job.keys;
     fork.prompt = job.prompt;
