@@ -190,30 +190,9 @@ inline void panel_int8_chunk(const LinearTask& task, int64_t group, int64_t num_
       const int64_t blocks = std::min(kInt8PanelBlocks, w.num_blocks() - first);
       decode_int8_panel(w, group, num_groups, first, blocks, panel);
       for (int64_t g = 0; g < num_groups; g += 2) {
-        for (int64_t t = 0; t < count;) {
-          const int64_t tile = tile_rows(count - t);
-          const auto multiply = [&]<int kTokens>() {
-            multiply_int8_tile<kTokens>(panel, g, first, blocks, rows + t, sums + t);
-          };
-          switch (tile) {
-            case 1:
-              multiply.template operator()<1>();
-              break;
-            case 2:
-              multiply.template operator()<2>();
-              break;
-            case 3:
-              multiply.template operator()<3>();
-              break;
-            case 4:
-              multiply.template operator()<4>();
-              break;
-            default:
-              multiply.template operator()<kTileRows>();
-              break;
-          }
-          t += tile;
-        }
+        for_tiles(count, [&]<int kTokens>(int64_t t) {
+          multiply_int8_tile<kTokens>(panel, g, first, blocks, rows + t, sums + t);
+        });
       }
     }
     for (int64_t i = 0; i < count; ++i) {

@@ -392,36 +392,40 @@ inline int64_t tile_rows(int64_t rest) {
   return rest <= 4 ? rest : rest == 5 ? 3 : 4;
 }
 
+// Calls multiply<rows of the tile>(its first row) for the tiles of `count` rows.
+template <typename Multiply>
+inline void for_tiles(int64_t count, const Multiply& multiply) {
+  for (int64_t t = 0; t < count;) {
+    const int64_t tile = tile_rows(count - t);
+    switch (tile) {
+      case 1:
+        multiply.template operator()<1>(t);
+        break;
+      case 2:
+        multiply.template operator()<2>(t);
+        break;
+      case 3:
+        multiply.template operator()<3>(t);
+        break;
+      case 4:
+        multiply.template operator()<4>(t);
+        break;
+      default:
+        multiply.template operator()<kTileRows>(t);
+        break;
+    }
+    t += tile;
+  }
+}
+
 // Two groups of the panel at a time stay in the first cache level while the rows pass by.
 template <MatrixKind kKind, bool kNative, bool kScaled>
 void multiply_panel(const MatrixView& w, const Panel& panel, int64_t group, int64_t num_groups, int64_t first,
                     int64_t columns, const Bf16* const* rows, int64_t count, float (*sums)[kChunkGroups][kRowGroup]) {
   for (int64_t g = 0; g < num_groups; g += 2) {
-    for (int64_t t = 0; t < count;) {
-      const int64_t tile = tile_rows(count - t);
-      const auto multiply = [&]<int kTokens>() {
-        multiply_tile<kKind, kNative, kScaled, kTokens>(w, panel, group, g, first, columns, rows + t,
-                                                        sums + t);
-      };
-      switch (tile) {
-        case 1:
-          multiply.template operator()<1>();
-          break;
-        case 2:
-          multiply.template operator()<2>();
-          break;
-        case 3:
-          multiply.template operator()<3>();
-          break;
-        case 4:
-          multiply.template operator()<4>();
-          break;
-        default:
-          multiply.template operator()<kTileRows>();
-          break;
-      }
-      t += tile;
-    }
+    for_tiles(count, [&]<int kTokens>(int64_t t) {
+      multiply_tile<kKind, kNative, kScaled, kTokens>(w, panel, group, g, first, columns, rows + t, sums + t);
+    });
   }
 }
 
