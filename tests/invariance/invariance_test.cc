@@ -10,10 +10,8 @@
 #include <filesystem>
 #include <random>
 
-#include "checkpoint/checkpoint.h"
+#include "../model_support.h"
 #include "model/kv_arena.h"
-#include "model/model.h"
-#include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 namespace {
@@ -23,31 +21,6 @@ struct Subject {
   int64_t num_tokens;  // enough that every selection of the model is a real one
 };
 
-std::string directory_of(const Subject& subject) {
-  if (std::string_view(subject.name) == "mini") return DEEPINFER_SOURCE_DIR "/models/mini";
-  const char* shared = std::getenv("DEEPINFER_SHARED");
-  return (shared != nullptr ? std::string(shared) : DEEPINFER_SOURCE_DIR "/../shared") + "/golden/tiny";
-}
-
-std::unique_ptr<Model> load(const std::string& directory, ModelOptions options) {
-  auto checkpoint = Checkpoint::open(directory);
-  if (!checkpoint.ok()) {
-    ADD_FAILURE() << checkpoint.error().message();
-    return nullptr;
-  }
-  auto tokenizer = Tokenizer::load(directory + "/tokenizer.json");
-  if (!tokenizer.ok()) {
-    ADD_FAILURE() << tokenizer.error().message();
-    return nullptr;
-  }
-  auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, checkpoint->config().vocab_size), options);
-  if (!model.ok()) {
-    ADD_FAILURE() << model.error().message();
-    return nullptr;
-  }
-  return std::move(*model);
-}
-
 int32_t greedy_draft(size_t, int64_t, std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
@@ -55,12 +28,12 @@ int32_t greedy_draft(size_t, int64_t, std::span<const float> logits) {
 class InvarianceTest : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
-    directory_ = directory_of(GetParam());
+    directory_ = model_directory(GetParam().name);
     if (!std::filesystem::exists(directory_ + "/config.json")) {
       GTEST_SKIP() << directory_ << " is absent: this model was not checked";
     }
     num_tokens_ = GetParam().num_tokens;
-    model_ = load(directory_, options(1));
+    model_ = load_model(directory_, options(1));
     ASSERT_NE(model_, nullptr);
     vocab_ = model_->config().vocab_size;
     ids_ = random_ids(7, num_tokens_);
@@ -230,7 +203,7 @@ TEST_P(InvarianceTest, NeighboursInACallDoNotMatter) {
 
 TEST_P(InvarianceTest, ThreadsAndInstructionSetsGiveTheSameBits) {
   for (const auto& [threads, isa] : {std::pair{2, "auto"}, {3, "auto"}, {2, "ref"}}) {
-    const auto model = load(directory_, options(threads, isa));
+    const auto model = load_model(directory_, options(threads, isa));
     ASSERT_NE(model, nullptr);
     const int64_t count = std::string_view(isa) == "ref" ? num_tokens_ / 4 : num_tokens_;
     auto sequence = model->make_sequence();
