@@ -8,7 +8,7 @@ import { Sidebar } from "./sidebar.jsx";
 
 export function App({ store }) {
   const [, redraw] = useReducer((count) => count + 1, 0);
-  useEffect(() => store.subscribe(redraw), [store]);
+  useLayoutEffect(() => store.subscribe(redraw), [store]); // before anything can change: an effect would wait for a frame
   const [sidebarOpen, setSidebarOpen] = useState(false);
   const [settingsOpen, setSettingsOpen] = useState(false);
   const { state } = store;

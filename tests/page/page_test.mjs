@@ -301,12 +301,11 @@ test("a lost connection is told from the end of an answer", async () => {
 });
 
 test("without the server the page says so and tries again", async () => {
-  const { page } = await open();
-  await page.getByText(model).waitFor(); // no request of the first load is under way when the second is cut off
-  await page.route("**/v1/models", (route) => route.abort());
-  await page.reload();
+  held.cut.add("/v1/models");
+  chat = await ChatPage.open(browser, held.url);
+  const { page } = chat;
   await page.getByText("The server cannot be reached.").waitFor();
-  await page.unroute("**/v1/models");
+  held.cut.clear();
   await page.getByRole("button", { name: "Try again" }).click();
   await page.getByText(model).waitFor();
 });
