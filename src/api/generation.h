@@ -129,6 +129,8 @@ class AnswerWriter {
   // `total` is present with the last answer that ends.
   virtual void end(int32_t answer, const AnswerEnding& ending, const Usage* total, std::string& out) = 0;
   virtual void fail(const ApiError& error, std::string& out) = 0;
+  // The status of an answer that failed before its first byte, as the protocol numbers it.
+  virtual int http_status(const ApiError& error) const { return error.http_status; }
 
   virtual bool is_stream() const = 0;
   // Whether end() can tell that the server ended an answer; where not, fail() is called instead.

@@ -54,7 +54,7 @@ std::string_view error_type(int http_status) {
       return "request_too_large";
     case 429:
       return "rate_limit_error";
-    case 503:
+    case 529:
       return "overloaded_error";
     default:
       return http_status < 500 ? "invalid_request_error" : "api_error";
@@ -63,7 +63,7 @@ std::string_view error_type(int http_status) {
 
 void write_error(JsonWriter& json, const ApiError& error) {
   json.begin_object()
-      .member("type", error_type(error.http_status))
+      .member("type", error_type(messages_http_status(error)))
       .member("message", error.message)
       .key("param")
       .null()
@@ -147,6 +147,7 @@ class MessagesStream : public AnswerWriter {
     append_frame(out, "message_stop", [](JsonWriter&) {});
   }
 
+  int http_status(const ApiError& error) const override { return messages_http_status(error); }
   void fail(const ApiError& error, std::string& out) override {
     append_frame(out, "error", [&](JsonWriter& json) { write_error(json.key("error"), error); });
   }
@@ -251,6 +252,7 @@ class WholeMessage : public AnswerWriter {
     json.end_object();
   }
 
+  int http_status(const ApiError& error) const override { return messages_http_status(error); }
   void fail(const ApiError& error, std::string& out) override { out += to_messages_json(error, ""); }
   bool is_stream() const override { return false; }
   bool tells_interruption() const override { return false; }
@@ -287,6 +289,10 @@ std::string token_count_to_json(int64_t input_tokens) {
   std::string out;
   JsonWriter(out).begin_object().member("input_tokens", input_tokens).end_object();
   return out;
+}
+
+int messages_http_status(const ApiError& error) {
+  return error.http_status == 503 ? 529 : error.http_status;
 }
 
 std::string to_messages_json(const ApiError& error, std::string_view request_id) {

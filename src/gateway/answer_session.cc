@@ -305,7 +305,7 @@ void AnswerSession::remember_reasoning(const Answer& answer) {
 void AnswerSession::fail(const ApiError& error) {
   cancel_running();
   job_.writer->fail(error, pending_);
-  complete(error.http_status);
+  complete(job_.writer->http_status(error));
   leave(Outcome::kFailed);
 }
 

@@ -74,7 +74,7 @@ void GatewayCore::respond_json(const ExchangePtr& exchange, std::string body, in
 void GatewayCore::refuse(const ExchangePtr& exchange, const ApiError& error) const {
   const bool messages = is_messages_path(exchange->request().path);
   respond_json(exchange, messages ? to_messages_json(error, exchange->id()) : to_json(error),
-               error.http_status);
+               messages ? messages_http_status(error) : error.http_status);
 }
 
 std::string GatewayCore::new_id(std::string_view prefix) const {

@@ -42,6 +42,7 @@ inline std::string http_get(const std::string& path) {
 
 struct Answer {
   int status = 0;
+  std::string head;  // status line and headers
   JsonValue body;
 
   std::string text(const std::vector<std::string>& path) const {
@@ -76,6 +77,7 @@ class GatewayTest : public testing::Test {
     Answer answer;
     if (head.size() < 12) return answer;
     answer.status = std::stoi(head.substr(9, 3));
+    answer.head = head;
     const size_t length = head.find("Content-Length: ");
     const std::string body = client.read_bytes(std::stoul(head.substr(length + 16)));
     const Result<JsonValue> json = parse_json(body);

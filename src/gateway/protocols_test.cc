@@ -116,6 +116,18 @@ TEST_F(ProtocolsTest, ErrorsOfMessagesHaveTheirShape) {
   EXPECT_EQ(post_to("/v1/messages", messages_body("")).text({"error", "type"}), "rate_limit_error");
 }
 
+TEST_F(ProtocolsTest, AnOverloadedServerIs529ForMessagesAnd503ForOthersAndSaysWhenToComeBack) {
+  tokens_.refusal = Error(Code::kUnavailable, "stopping");
+  const Answer messages = post_to("/v1/messages", messages_body(""));
+  EXPECT_TRUE(messages.head.starts_with("HTTP/1.1 529 Overloaded\r\n")) << messages.head;
+  EXPECT_EQ(messages.text({"error", "type"}), "overloaded_error");
+  const Answer chat = post(chat_body(""));
+  EXPECT_EQ(chat.status, 503);
+  for (const Answer& answer : {messages, chat}) {
+    EXPECT_NE(answer.head.find("\r\nRetry-After: 1\r\n"), std::string::npos) << answer.head;
+  }
+}
+
 TEST_F(ProtocolsTest, TokensOfAMessageAreCounted) {
   const Answer counted = post_to("/v1/messages/count_tokens", messages_body(""));
   answered("/v1/messages", messages_body(""), 1, "x");

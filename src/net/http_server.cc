@@ -99,13 +99,19 @@ struct ServerState {
   std::set<Connection*> connections;  // guarded by mu
 };
 
+std::string_view reason_phrase(int status) {
+  if (status == 529) return "Overloaded";  // Anthropic's own
+  return http::obsolete_reason(http::int_to_status(status));
+}
+
 std::string response_head(const HttpResponse& response, std::string_view framing, bool keep_alive) {
   std::string head =
       fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n{}Connection: {}\r\n", response.status,
-                  std::string_view(http::obsolete_reason(http::int_to_status(response.status))),
-                  response.content_type, framing, keep_alive ? "keep-alive" : "close");
+                  reason_phrase(response.status), response.content_type, framing, keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
-  head += "\r\n";
+  // Whoever is told to come back is told when.
+  const bool busy = response.status == 429 || response.status == 503 || response.status == 529;
+  head += busy ? "Retry-After: 1\r\n\r\n" : "\r\n";
   return head;
 }
 
