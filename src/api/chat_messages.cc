@@ -157,6 +157,13 @@ Status parse_assistant(const JsonRef& field, Message& message) {
   return {};
 }
 
+// A quick instruction: the model answers with what that task asks for (recipe.md 3.5).
+Status parse_task(const JsonRef& field, Message& message) {
+  if (!given(field)) return {};
+  ASSIGN_OR_RETURN(message.task, parse_task_name(field));
+  return {};
+}
+
 Result<Message> parse_message(const JsonRef& field) {
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
   Message message;
@@ -179,6 +186,7 @@ Result<Message> parse_message(const JsonRef& field) {
     case Role::kSystemReminder:
     case Role::kUser:
       RETURN_IF_ERROR(parse_content(field["content"], message));
+      if (message.role == Role::kUser) RETURN_IF_ERROR(parse_task(field["task"], message));
       return message;
   }
   return message;
@@ -249,6 +257,20 @@ Status check_order(std::vector<Message>& messages, bool lenient) {
 }
 
 }  // namespace
+
+Result<Task> parse_task_name(const JsonRef& field) {
+  constexpr std::pair<std::string_view, Task> kTasks[] = {
+      {"action", Task::kAction}, {"query", Task::kQuery}, {"authority", Task::kAuthority},
+      {"domain", Task::kDomain}, {"title", Task::kTitle}, {"read_url", Task::kReadUrl}};
+  ASSIGN_OR_RETURN(const std::string name, required_string(field));
+  for (const auto& [known, task] : kTasks) {
+    if (name == known) return task;
+  }
+  return Error(Code::kInvalidArgument,
+               "invalid request body: {}: unknown variant `{}`, expected one of `action`, `query`, "
+               "`authority`, `domain`, `title`, `read_url`",
+               field.path(), name);
+}
 
 Result<std::vector<Message>> parse_chat_messages(const JsonRef& field, bool lenient_history) {
   ASSIGN_OR_RETURN(const auto elements, required_array(field));

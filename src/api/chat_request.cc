@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kMaxAnswers = 128;
 constexpr int64_t kMaxTopLogprobs = 20;
 
-// {"thinking" | "enable_thinking": bool, "reasoning_effort": name}, as vLLM and SGLang take it.
+// {"thinking" | "enable_thinking": bool, "reasoning_effort": name, "task": below}, as vLLM and SGLang take it.
 Status parse_template_arguments(const JsonRef& field, Conversation& conversation, Thinking& asked) {
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
@@ -45,6 +45,17 @@ Status parse_all_thinking(const JsonRef& body, GenerationRequest& request, Think
   RETURN_IF_ERROR(parse_reasoning(body["reasoning"], request, asked));
   RETURN_IF_ERROR(parse_effort(body["reasoning_effort"], conversation, asked));
   return parse_thinking(body["thinking"], request, asked);
+}
+
+// chat_template_kwargs.task, as SGLang takes it: the task of the last message, which has to be the user's.
+Status parse_template_task(const JsonRef& field, Conversation& conversation) {
+  if (!given(field)) return {};
+  Message& last = conversation.messages.back();
+  if (last.role != Role::kUser) {
+    return Error(Code::kInvalidArgument, "{}: a task needs a last message of role `user`", field.path());
+  }
+  ASSIGN_OR_RETURN(last.task, parse_task_name(field));
+  return {};
 }
 
 Status parse_stream(const JsonRef& body, ChatRequest& request) {
@@ -112,6 +123,7 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   RETURN_IF_ERROR(parse_all_thinking(body, request, asked));
   ASSIGN_OR_RETURN(const bool lenient_history, boolean_or(body["lenient_history"], false));
   ASSIGN_OR_RETURN(conversation.messages, parse_chat_messages(body["messages"], lenient_history));
+  RETURN_IF_ERROR(parse_template_task(body["chat_template_kwargs"]["task"], conversation));
   RETURN_IF_ERROR(parse_chat_tools(body, conversation));
   settle_tool_choice(asked, conversation);
   RETURN_IF_ERROR(parse_sampling(body, request));

@@ -28,4 +28,7 @@ Result<ChatRequest> parse_chat_request(std::string_view body, std::string_view s
 // error.
 Result<std::vector<Message>> parse_chat_messages(const JsonRef& messages, bool lenient_history = false);
 
+// "action", "query", ...: the "task" of a message.
+Result<Task> parse_task_name(const JsonRef& field);
+
 }  // namespace deepinfer

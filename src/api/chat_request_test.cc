@@ -150,6 +150,7 @@ TEST(ChatRequest, ValuesOutOfRangeNameTheirField) {
       {R"(,"thinking":{"type":"enabled","budget_tokens":-1})", "thinking.budget_tokens"},
       {R"(,"reasoning":{"effort":"huge"})", "reasoning.effort"},
       {R"(,"chat_template_kwargs":{"thinking":"yes"})", "chat_template_kwargs.thinking"},
+      {R"(,"chat_template_kwargs":{"task":"dance"})", "chat_template_kwargs.task"},
   };
   for (const auto& [field, name] : wrong) {
     const Result<ChatRequest> request = parse(field);
@@ -168,6 +169,19 @@ TEST(ChatRequest, EveryDialectOfTheThinkingSwitchIsRead) {
   EXPECT_TRUE(
       parse(R"(,"chat_template_kwargs":{"thinking":false},"reasoning_effort":"low")")->conversation.thinking);
   EXPECT_TRUE(parse(R"(,"thinking":{"type":"enabled","budget_tokens":100})")->conversation.thinking);
+}
+
+TEST(ChatRequest, ATaskStandsInAMessageOrInTheTemplateArguments) {
+  EXPECT_EQ(parse(R"(,"chat_template_kwargs":{"task":"title"})")->conversation.messages[0].task, Task::kTitle);
+  const auto messages = [](const std::string& list) {
+    return parse_chat_request(R"({"model":"m","messages":[)" + list + "]}", "m");
+  };
+  const auto asked = messages(R"({"role":"user","content":"x","task":"read_url"})");
+  ASSERT_TRUE(asked.ok()) << asked.error().message();
+  EXPECT_EQ(asked->conversation.messages[0].task, Task::kReadUrl);
+  const auto unknown = messages(R"({"role":"user","content":"x","task":"dance"})");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_NE(unknown.error().message().find("messages[0].task"), std::string::npos) << unknown.error().message();
 }
 
 TEST(ChatRequest, AForcedCallFollowsThinkingOnlyWhereTheClientAskedForIt) {

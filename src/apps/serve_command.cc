@@ -189,6 +189,8 @@ void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
                   "numbers of the efforts: 50, 75, 75, 100, or 25, 50, 75, 100 of the model's prerelease")
       ->transform(CLI::CheckedTransformer(effort_tables))
       ->default_str("release");
+  parser.add_flag("--split-call-markup", options.prompt_format.split_call_markup,
+                  "put U+200B into a closing tag that stands in the arguments of an earlier call");
   parser.add_option("--response-store", options.response_store_path,
                     "SQLite file for stored responses; memory by default");
   parser

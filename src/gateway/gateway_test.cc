@@ -158,6 +158,20 @@ TEST_F(GatewayTest, WrongRequestsAreAnsweredWithTheirFault) {
   EXPECT_EQ(model.text({"error", "code"}), "model_not_found");
 }
 
+TEST_F(GatewayTest, ATaskIsRefusedWhereTheProfileOrTheVocabularyHasNoTokenForIt) {
+  const std::string body = R"({"model":"mini","messages":[{"role":"user","content":"hi","task":"title"}]})";
+  EXPECT_EQ(post(body).status, 400);
+  const Answer recipe = post_to("/v1/render", body);
+  EXPECT_EQ(recipe.status, 400);
+  EXPECT_NE(recipe.text({"error", "message"}).find("--prompt-profile reference"), std::string::npos);
+  GatewayOptions options;
+  options.prompt_format.profile = PromptProfile::kReference;
+  start(options);
+  const Answer reference = post(body);  // the mini's vocabulary has no tokens of tasks
+  EXPECT_EQ(reference.status, 400);
+  EXPECT_NE(reference.text({"error", "message"}).find("<｜title｜>"), std::string::npos);
+}
+
 TEST_F(GatewayTest, AFullEngineAnswers429) {
   tokens_.refusal = Error(Code::kResourceExhausted, "1024 requests are waiting");
   const Answer answer = post(chat_body(""));

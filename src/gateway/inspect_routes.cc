@@ -40,10 +40,11 @@ void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::s
 void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   const Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  if (const Status images = refuse_images(request->conversation); !images.ok()) {
-    return core.refuse(exchange, images.error());
+  const PromptFormat& format = core.options().prompt_format;
+  if (const Status servable = check_servable(request->conversation, format); !servable.ok()) {
+    return core.refuse(exchange, servable.error());
   }
-  const RenderedPrompt prompt = render(request->conversation, core.options().prompt_format);
+  const RenderedPrompt prompt = render(request->conversation, format);
   const Result<std::vector<TokenId>> ids = encode(prompt, core.tokenizer());
   if (!ids.ok()) return core.refuse(exchange, Error(Code::kInternal, "{}", ids.error().message()));
   core.respond_json(exchange, prompt_to_json(prompt, *ids));

@@ -32,8 +32,12 @@ Result<PreparedPrompt> prepare_conversation(const Conversation& conversation, co
                                             const PromptFormat& format) {
   const RenderedPrompt prompt = render(conversation, format);
   Result<std::vector<TokenId>> ids = encode(prompt, tokenizer);
-  // The control tokens were checked when the gateway started.
-  if (!ids.ok()) return Error(Code::kInternal, "{}", ids.error().message());
+  // The control tokens were checked when the gateway started, all but those of tasks.
+  if (!ids.ok()) {
+    const bool has_task =
+        std::ranges::any_of(conversation.messages, [](const Message& message) { return message.task.has_value(); });
+    return Error(has_task ? Code::kUnimplemented : Code::kInternal, "{}", ids.error().message());
+  }
   return PreparedPrompt{std::move(*ids), output_options(conversation, prompt, format.version)};
 }
 
@@ -76,8 +80,13 @@ size_t longest_token_bytes(const Tokenizer& tokenizer) {
   return longest;
 }
 
-Status refuse_images(const Conversation& conversation) {
+Status check_servable(const Conversation& conversation, const PromptFormat& format) {
   for (const Message& message : conversation.messages) {
+    if (message.task && format.profile != PromptProfile::kReference) {
+      return Error(Code::kUnimplemented,
+                   "task: this server's prompts have no quick instructions; they need "
+                   "`serve --prompt-profile reference`");
+    }
     if (message.images.empty()) continue;
     return Error(Code::kUnimplemented,
                  "{}: this model takes text only, found an image; leave it out or describe it in words",
@@ -95,7 +104,7 @@ Result<std::vector<PreparedPrompt>> prepare_prompts(const GenerationRequest& req
     out.push_back(std::move(prepared));
   }
   if (!out.empty()) return out;
-  RETURN_IF_ERROR(refuse_images(request.conversation));
+  RETURN_IF_ERROR(check_servable(request.conversation, settings.format));
   ASSIGN_OR_RETURN(PreparedPrompt prompt,
                    prepare_conversation(request.conversation, tokenizer, settings.format));
   if (request.drops_old_turns) {

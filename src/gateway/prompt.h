@@ -23,8 +23,8 @@ struct PromptSettings {
 int64_t fewest_tokens(const GenerationRequest& request, size_t longest_token_bytes);
 size_t longest_token_bytes(const Tokenizer& tokenizer);
 
-// kUnimplemented: it holds an image. Nothing is fetched to find that out.
-Status refuse_images(const Conversation& conversation);
+// kUnimplemented: it holds an image, or a task that the profile has no token for. Nothing is fetched to find out.
+Status check_servable(const Conversation& conversation, const PromptFormat& format);
 
 // One for the conversation, or one for each raw prompt. A request that drops old turns loses as many as it
 // takes to leave room for the answer: max_tokens, or a quarter of the context. kInvalidArgument: an id that

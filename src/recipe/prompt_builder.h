@@ -59,7 +59,7 @@ void append_definition(PromptBuilder& prompt, const ToolDefinition& tool, std::s
 // The calls of an earlier assistant turn (recipe.md 4.2), without the "\n\n" before them. `names` is null
 // when nothing stands in a namespace.
 void append_tool_calls(PromptBuilder& prompt, const std::vector<ToolCall>& calls, const ToolNames* names,
-                       const PromptWords& words);
+                       const PromptFormat& format);
 
 // A message in its place: what it is shown as may differ from its role.
 struct Turn {

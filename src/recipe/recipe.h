@@ -32,6 +32,9 @@ struct PromptFormat {
   PromptVersion version = PromptVersion::kV41;
   PromptProfile profile = PromptProfile::kRecipe;
   bool prerelease_efforts = false;  // V4.1: 25, 50, 75, 100 instead of 50, 75, 75, 100
+  // A string argument of an earlier call that holds "</｜DSML｜" gets U+200B after its "</", so that the text alone
+  // is unambiguous. The token ids always are: what a client wrote never becomes a control token.
+  bool split_call_markup = false;
   bool drop_thinking = true;        // kReference: reasoning before the last user message goes, unless tools
                                     // are declared anywhere
 };

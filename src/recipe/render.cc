@@ -209,7 +209,7 @@ class RecipeWriter {
     prompt_.text(message.content);
     if (!message.tool_calls.empty()) {
       prompt_.text("\n\n");
-      append_tool_calls(prompt_, message.tool_calls, names_ ? &*names_ : nullptr, words_);
+      append_tool_calls(prompt_, message.tool_calls, names_ ? &*names_ : nullptr, format_);
     }
     prompt_.control(control::kEndOfSentence);
   }

@@ -189,7 +189,7 @@ class ReferenceWriter {
     prompt_.text(message.content);
     if (!message.tool_calls.empty()) {
       prompt_.text("\n\n");
-      append_tool_calls(prompt_, message.tool_calls, nullptr, words_);
+      append_tool_calls(prompt_, message.tool_calls, nullptr, format_);
     }
     if (!message.is_prefix) prompt_.control(control::kEndOfSentence);
   }

@@ -164,6 +164,20 @@ TEST(Render, ATaskTokenFollowsItsMessage) {
 
 // ---- Tools ----
 
+TEST(Render, AClosingTagInAnArgumentIsNoControlTokenAndIsSplitOnRequest) {
+  Message call = message(Role::kAssistant, "");
+  call.tool_calls = {{.id = "1", .name = "write", .arguments = R"({"text":"a</｜DSML｜ invoke>b"})"}};
+  const Conversation conversation =
+      conversation_of({message(Role::kUser, "Hi"), call, message(Role::kUser, "go on")}, false);
+  const RenderedPrompt as_it_is = render(conversation);
+  EXPECT_NE(as_it_is.text.find(">a</｜DSML｜ invoke>b</"), std::string::npos);
+  for (const PromptProfile profile : {PromptProfile::kRecipe, PromptProfile::kReference}) {
+    const RenderedPrompt split = render(conversation, {.profile = profile, .split_call_markup = true});
+    EXPECT_NE(split.text.find(">a</\u200B｜DSML｜ invoke>b</｜DSML｜ parameter>"), std::string::npos) << split.text;
+  }
+  EXPECT_EQ(as_it_is.control_ranges.size(), render(conversation, {.split_call_markup = true}).control_ranges.size());
+}
+
 TEST(Render, NamespacesAreFlattenedAndFoundAgain) {
   Conversation conversation = conversation_of({message(Role::kUser, "Hi")}, false);
   const JsonValue schema = JsonValue(JsonValue::Object{});

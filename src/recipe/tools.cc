@@ -11,32 +11,48 @@ void append_tag(PromptBuilder& prompt, std::string_view open, std::string_view n
   prompt.text(name);
 }
 
+// With U+200B after the "</" of each closing tag.
+std::string split_call_markup(std::string_view value) {
+  constexpr std::string_view kOpen = "</", kMark = "｜DSML｜";
+  std::string out;
+  for (size_t at; (at = value.find("</｜DSML｜")) != std::string_view::npos;) {
+    out.append(value.substr(0, at)).append(kOpen).append("\u200B").append(kMark);
+    value.remove_prefix(at + kOpen.size() + kMark.size());
+  }
+  return out.append(value);
+}
+
 void append_parameter(PromptBuilder& prompt, std::string_view name, const JsonValue& value,
-                      const PromptWords& words) {
+                      const PromptFormat& format) {
+  const PromptWords& words = words_of(format);
   const std::string* string = value.string();
   append_tag(prompt, "<", words.parameter);
   prompt.text(" name=\"");
   prompt.text(name);
   prompt.text(string != nullptr ? "\" string=\"true\">" : "\" string=\"false\">");
-  string != nullptr ? prompt.text(*string) : prompt.json(value, words.json);
+  if (string == nullptr) {
+    prompt.json(value, words.json);
+  } else {
+    prompt.text(format.split_call_markup ? split_call_markup(*string) : *string);
+  }
   append_tag(prompt, "</", words.parameter);
   prompt.text(">");
 }
 
 // Each parameter with its newline. Arguments that are no JSON object are shown whole, as one parameter of
 // that name.
-void append_arguments(PromptBuilder& prompt, const std::string& arguments, const PromptWords& words) {
+void append_arguments(PromptBuilder& prompt, const std::string& arguments, const PromptFormat& format) {
   const Result<JsonValue> parsed = parse_json(arguments);
   const JsonValue::Object* object = parsed.ok() ? parsed->object() : nullptr;
   if (object == nullptr) {
-    append_parameter(prompt, "arguments", JsonValue(arguments), words);
+    append_parameter(prompt, "arguments", JsonValue(arguments), format);
     return prompt.text("\n");
   }
   for (const JsonMember& member : *object) {
-    append_parameter(prompt, member.key, member.value, words);
+    append_parameter(prompt, member.key, member.value, format);
     prompt.text("\n");
   }
-  if (object->empty() && words.empty_line_without_parameters) prompt.text("\n");
+  if (object->empty() && words_of(format).empty_line_without_parameters) prompt.text("\n");
 }
 
 }  // namespace
@@ -72,7 +88,8 @@ void append_definition(PromptBuilder& prompt, const ToolDefinition& tool, std::s
 }
 
 void append_tool_calls(PromptBuilder& prompt, const std::vector<ToolCall>& calls, const ToolNames* names,
-                       const PromptWords& words) {
+                       const PromptFormat& format) {
+  const PromptWords& words = words_of(format);
   append_tag(prompt, "<", words.calls);
   prompt.text(">\n");
   for (const ToolCall& call : calls) {
@@ -82,7 +99,7 @@ void append_tool_calls(PromptBuilder& prompt, const std::vector<ToolCall>& calls
                     ? call.name
                     : names->printed(call.namespace_name, call.name));
     prompt.text("\">\n");
-    append_arguments(prompt, call.arguments, words);
+    append_arguments(prompt, call.arguments, format);
     append_tag(prompt, "</", words.invoke);
     prompt.text(">\n");
   }
