@@ -11,33 +11,10 @@
 #include <vector>
 
 #include "base/random.h"
+#include "speculate/chi_square.h"
 
 namespace deepinfer {
 namespace {
-
-// Upper tail of the chi-square distribution: the regularized incomplete gamma function Q(df / 2, x / 2), by
-// its series or its continued fraction.
-double chi_square_p(double x, double df) {
-  const double a = df / 2, z = x / 2;
-  const double front = std::exp(-z + a * std::log(z) - std::lgamma(a));
-  if (z < a + 1) {
-    double term = 1 / a, sum = term;
-    for (int n = 1; n < 10000; ++n) {
-      term *= z / (a + n);
-      sum += term;
-    }
-    return 1 - sum * front;
-  }
-  double b = z + 1 - a, c = 1e300, d = 1 / b, h = d;
-  for (int i = 1; i < 10000; ++i) {
-    const double an = -i * (i - a);
-    b += 2;
-    d = 1 / (an * d + b);
-    c = b + an / c;
-    h *= d * c;
-  }
-  return front * h;
-}
 
 TEST(ChiSquareTest, KnownTails) {
   EXPECT_NEAR(chi_square_p(3.841, 1), 0.05, 1e-4);
@@ -91,17 +68,11 @@ double test_rule(const char* name, const Rule& rule) {
     const auto pair = rule(static_cast<uint64_t>(i), accepted);
     ++seen[static_cast<size_t>(pair[0] * kVocab + pair[1])];
   }
-  double statistic = 0;
-  for (size_t i = 0; i < seen.size(); ++i) {
-    const double wanted = expected[i] * static_cast<double>(kDraws);
-    statistic += (static_cast<double>(seen[i]) - wanted) * (static_cast<double>(seen[i]) - wanted) / wanted;
-  }
-  const double p = chi_square_p(statistic, static_cast<double>(seen.size() - 1));
-  std::printf(
-      "%s: %lld draws, chi-square %.1f with %zu degrees of freedom, p = %.4g; %.3f drafts accepted a pair\n",
-      name, static_cast<long long>(2 * kDraws), statistic, seen.size() - 1, p,
-      static_cast<double>(accepted) / static_cast<double>(kDraws));
-  return p;
+  const ChiSquare test = chi_square(seen, expected);
+  std::printf("%s: %lld draws, chi-square %.1f with %lld degrees of freedom, p = %.4g; %.3f drafts accepted a pair\n",
+              name, static_cast<long long>(2 * kDraws), test.statistic, static_cast<long long>(test.degrees), test.p,
+              static_cast<double>(accepted) / static_cast<double>(kDraws));
+  return test.p;
 }
 
 struct Distributions {
