@@ -84,6 +84,37 @@ TEST_F(GrammarTest, ASchemaAdmitsItsValuesAndNoOthers) {
   EXPECT_FALSE(says(prepare_json_object(), "[1]"));
 }
 
+// Below and above the number up to which the library writes counts out.
+TEST_F(GrammarTest, CountedStringsHoldNoRawControlCharacters) {
+  const std::string as(150, 'a');
+  for (const std::string_view counted :
+       {R"({"type":"string","maxLength":20})", R"({"type":"string","maxLength":200})",
+        R"({"type":"string","minLength":3,"maxLength":151})", R"({"type":"string","minLength":2})",
+        R"({"type":"string","pattern":"^.{2,140}$"})", R"({"type":"string","pattern":"^[^x]{0,160}$"})"}) {
+    const auto spec = schema(counted);
+    EXPECT_TRUE(says(spec, "\"a\u00e9 b\"")) << counted;
+    for (const std::string_view bad : {"\x01", "\t", "\n", "\r", "\x1f", "\"x"}) {
+      EXPECT_FALSE(says(spec, fmt::format("\"aa{}a\"", bad))) << counted << ", byte " << int{bad[0]};
+    }
+  }
+  EXPECT_TRUE(says(schema(R"({"type":"string","minLength":3,"maxLength":150})"), "\"" + as + "\""));
+  EXPECT_FALSE(says(schema(R"({"type":"string","minLength":3,"maxLength":149})"), "\"" + as + "\""));
+  EXPECT_TRUE(says(schema(R"({"type":"string","minLength":150})"), "\"" + as + "\""));
+  EXPECT_FALSE(says(schema(R"({"type":"string","minLength":151})"), "\"" + as + "\""));
+  EXPECT_TRUE(says(schema(R"({"type":"string","pattern":"^a{130,150}$"})"), "\"" + as + "\""));
+  EXPECT_FALSE(says(schema(R"({"type":"string","pattern":"^a{130,149}$"})"), "\"" + as + "\""));
+  for (const auto& [range, fits] :
+       {std::pair("{3,149}", false), std::pair("{3,150}", true), std::pair("{150,300}", true),
+        std::pair("{151,300}", false), std::pair("{129,}", true), std::pair("{151,}", false)}) {
+    EXPECT_EQ(says(prepare_regex(fmt::format("(?:a|b){}", range), "r"), as), fits) << range;
+  }
+  EXPECT_TRUE(says(prepare_regex("(a|b){150}", "r"), as));
+  EXPECT_FALSE(says(prepare_regex("(a|b){151}", "r"), as));
+  // White space between the tokens of JSON is not what is meant.
+  EXPECT_TRUE(says(schema(R"({"type":"object","properties":{"a":{"type":"string","maxLength":200}}})"),
+                   "{\n\t\"a\":\t\"b\"\n}"));
+}
+
 TEST_F(GrammarTest, RegexEbnfAndChoices) {
   EXPECT_TRUE(says(prepare_regex("^[a-f]{2,4}$", "r"), "cafe"));
   EXPECT_FALSE(says(prepare_regex("^[a-f]{2,4}$", "r"), "cafeb"));

@@ -186,7 +186,8 @@ class PatternReader {
       ++at_;
       if (!open && *high < *low) return broken(fmt::format("a repetition from {} to {}", *low, *high), at);
       times = std::max<int64_t>(1, open ? *low : *high);
-      out_ += open ? fmt::format("{{{},}}", *low) : fmt::format("{{{},{}}}", *low, *high);
+      RETURN_IF_ERROR(check(times));
+      write_count(begin, *low, open ? std::nullopt : high);
     } else {
       return 1;
     }
@@ -195,6 +196,23 @@ class PatternReader {
       return broken("a repetition of a repetition", at_);
     }
     return times;
+  }
+
+  // In parts: a larger count takes a way through the library that forgets what JSON strings may hold, or fails.
+  void write_count(size_t begin, int64_t low, std::optional<int64_t> high) {
+    constexpr int64_t kMost = 128;
+    const std::string atom = out_.substr(begin);
+    out_.resize(begin);
+    std::string closing;
+    for (; low > kMost || (high && *high > kMost); low = std::max<int64_t>(0, low - kMost)) {
+      if (low < kMost) {  // one way for each text, or masks would cost a multiple
+        out_ += fmt::format("(?:{}{{{},{}}}|", atom, low, kMost - 1);
+        closing += ')';
+      }
+      out_ += fmt::format("{}{{{},{}}}", atom, kMost, kMost);
+      if (high) *high -= kMost;
+    }
+    out_ += fmt::format("{}{{{},{}}}{}", atom, low, high ? std::to_string(*high) : "", closing);
   }
 
   std::optional<int64_t> number() {

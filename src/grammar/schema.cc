@@ -586,7 +586,7 @@ class Preparer {
       if (out.size() > 1)
         return unsupported(path, shortest ? "minLength" : "maxLength",
                            "beside pattern or format this can't be enforced");
-      // As a pattern, since the compiler's own lengths let control characters into JSON; it can't count further so.
+      // As a pattern as well, where counts are written out anyway: its masks are cheaper than those of a length.
       constexpr int64_t kMaxCounted = 128;
       if (std::max(shortest.value_or(0), longest.value_or(0)) <= kMaxCounted) out.push_back({"pattern", fmt::format(".{{{},{}}}", shortest.value_or(0), longest ? std::to_string(*longest) : "")});
       if (shortest) out.push_back({"minLength", *shortest});

@@ -127,6 +127,13 @@ TEST(PreparePattern, TakesAnchorsOffAndRefusesWhatIsNoRegularLanguage) {
   EXPECT_EQ(pattern("^[a-z]+?$"), "[a-z]+");
   EXPECT_EQ(pattern("(?:^a|b{2})"), "(?:a|b{2,2})");
   EXPECT_EQ(pattern("a{2,}"), "a{2,}");
+  EXPECT_EQ(pattern("[ab]{300}"), "[ab]{128,128}[ab]{128,128}[ab]{44,44}");
+  EXPECT_EQ(pattern("(?:ab){130,400}"),
+            "(?:ab){128,128}(?:(?:ab){2,127}|(?:ab){128,128}(?:(?:ab){0,127}|(?:ab){128,128}(?:ab){0,16}))");
+  EXPECT_EQ(pattern("a{130,}"), "a{128,128}a{2,}");
+  EXPECT_EQ(pattern("a{128}"), "a{128,128}");
+  EXPECT_EQ(pattern("a{128,129}"), "a{128,128}a{0,1}");
+  EXPECT_NE(pattern("a{5000}").find("its repetitions make it longer"), std::string::npos);
   EXPECT_EQ(pattern("a(bc+)?"), "a(?:(bc+)|)");
   EXPECT_NE(pattern("a$b").find("'$' before the end at byte 1"), std::string::npos);
   EXPECT_NE(pattern("a^b").find("'^' behind the start"), std::string::npos);

@@ -79,6 +79,16 @@ def test_every_finished_answer_satisfies_its_schema(server, temperature):
     assert sample_all(server, SCHEMAS, temperature, 3) > len(SCHEMAS)
 
 
+@pytest.mark.parametrize("schema", [{"type": "string", "minLength": 20, "maxLength": 100}, {"type": "string", "minLength": 140, "maxLength": 200}, {"type": "string", "minLength": 140}, {"type": "string", "pattern": "^.{140,200}$"}])
+def test_strings_with_a_length_hold_no_raw_control_characters(server, schema):
+    """Even when the model is pushed to draw them; lengths above 128 take another way through the library."""
+    controls = {str(i): 9 for text in ("\t", "\n", "\r", "\x01", "\x1f", "\n\n", "\t\t") for i in ids_of(server, text)}
+    choice = server.chat(thinking=NO_THINKING, response_format=json_format(schema), temperature=1, seed=11, max_tokens=500, logit_bias=controls)["choices"][0]
+    assert not re.search(r"[\x00-\x1f]", choice["message"]["content"].strip())
+    if choice["finish_reason"] == "stop":
+        check(schema, choice["message"]["content"])
+
+
 # ---- Protocols ----
 
 COLOUR = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}}, "required": ["colour"], "additionalProperties": False}
