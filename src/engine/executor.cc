@@ -317,6 +317,7 @@ void Executor::propose(Batch& batch) {
                               .history = answer.history,
                               .sampling = &answer.sampling,
                               .counts = &answer.counts,
+                              .constraint = answer.constraint_state.get(),
                               .out = &answer.draft});
     }
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "speculate/draft_walk.h"
 #include "speculate/ngram.h"
 #include "speculate/proposer.h"
 
@@ -37,7 +38,11 @@ class NgramProposer : public Proposer {
       if (match.length == 0) continue;
       Draft& out = *task.out;
       out.position = std::ssize(task.history);
-      out.ids.assign(match.continuation.begin(), match.continuation.end());
+      DraftWalk walk(task.constraint);
+      for (const int32_t id : match.continuation) {
+        if (!walk.take(id)) break;
+        out.ids.push_back(id);
+      }
       out.origin = static_cast<int32_t>(match.length);
       const Count& count = counts_[static_cast<size_t>(match.length)];
       out.scores.assign(out.ids.size(), static_cast<float>(count.accepted / count.tested));

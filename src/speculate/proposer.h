@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "model/model.h"
+#include "sampling/constraint.h"
 #include "sampling/penalties.h"
 #include "sampling/sampling.h"
 
@@ -41,6 +42,7 @@ struct DraftTask {
   std::span<const int32_t> history = {};  // all tokens, last_token included; only where wants_history()
   const SamplingParams* sampling = nullptr;
   const TokenCounts* counts = nullptr;
+  ConstraintState* constraint = nullptr;  // what may follow last_token; null: anything. As it was after the call
   Draft* out = nullptr;  // was cleared; left empty when there is nothing to propose
 };
 

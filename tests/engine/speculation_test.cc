@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "../engine/engine_support.h"
+#include "grammar/grammar.h"
 #include "json/json.h"
 
 namespace deepinfer {
@@ -77,6 +78,21 @@ class SpeculationTest : public testing::Test {
  protected:
   void SetUp() override { prompts_ = held_out_prompts(kPrompts); }
 
+  // All answers are to be JSON of this schema.
+  void constrain(std::string_view schema) {
+    auto tokenizer = Tokenizer::load(model_directory("mini") + "/tokenizer.json");
+    ASSERT_TRUE(tokenizer.ok());
+    const int64_t vocab = tokenizer->vocab_size();
+    GrammarCompiler compiler(*tokenizer, vocab, {kEndOfAnswer}, {});
+    const auto spec = prepare_json_schema(*parse_json(schema), "schema");
+    ASSERT_TRUE(spec.ok()) << spec.error().message();
+    std::promise<GrammarCompiler::Compiled> promise;
+    compiler.compile(*spec, [&promise](GrammarCompiler::Compiled result) { promise.set_value(std::move(result)); });
+    const auto compiled = promise.get_future().get();
+    ASSERT_TRUE(compiled.ok()) << compiled.error().message();
+    constraint_ = make_constraint({.grammar = *compiled}, vocab);
+  }
+
   // Puts earlier text before every prompt: `least` tokens or a few more.
   void lengthen_prompts(int64_t least) {
     std::vector<int32_t> before(400, 223);
@@ -111,6 +127,7 @@ class SpeculationTest : public testing::Test {
       answers.assign(prompts_.size() * 3, {});
       for (int64_t i = 0; i < std::ssize(prompts_); ++i) {
         EngineRequest request = request_of(prompts_[static_cast<size_t>(i)], i);
+        request.constraint = constraint_;
         {
           std::unique_lock lock(mu);
           changed.wait(lock, [&] { return open < 24; });
@@ -164,6 +181,7 @@ class SpeculationTest : public testing::Test {
   }
 
   std::vector<std::vector<int32_t>> prompts_;
+  std::shared_ptr<const OutputConstraint> constraint_;
   EngineStats stats_;
 };
 
@@ -199,6 +217,22 @@ TEST_F(SpeculationTest, NorWithPrefixHitsInExactMode) {
                   2),
               expected);
   EXPECT_GT(stats_.hits, kPrompts / 2);
+}
+
+// The drafts keep to the grammar themselves, or hardly any would be right.
+TEST_F(SpeculationTest, NorUnderAGrammar) {
+  constrain(R"({"type":"object","properties":{
+      "name":{"type":"string","maxLength":40},"sizes":{"type":"array","items":{"type":"integer"},"maxItems":6},
+      "kind":{"enum":["red","green","blue"]},"note":{"type":"string","minLength":1,"maxLength":200}},
+      "required":["name","sizes","kind","note"]})");
+  const auto expected = run({.speculation = kOff});
+  const auto expect_mostly_right = [&](const Setting& setting, int64_t least_percent) {
+    expect_same(run(setting), expected);
+    EXPECT_GT(100 * stats_.accepted[0], least_percent * stats_.verified[0]);
+  };
+  expect_mostly_right({.speculation = kFive}, 25);
+  expect_mostly_right({.speculation = {.fixed_drafts = 2}, .depth = 1}, 25);
+  expect_mostly_right({.speculation = {.proposer = DraftProposer::kNgram, .fixed_drafts = 5}}, 25);
 }
 
 TEST_F(SpeculationTest, ScheduledDraftsChangeNoAnswerEither) {
