@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/weights_cache.h"
 #include "checkpoint/tensor_list.h"
 #include "json/json.h"
 #include "machine_probe.h"
@@ -36,7 +37,7 @@ struct Options {
   std::vector<int64_t> contexts = {32, 1024, 8192, 32768, 131072};
   std::vector<int64_t> streams = {1, 4, 16, 64};
   std::vector<int64_t> prefills = {512, 2048};
-  std::string json_path;
+  std::string json_path, weights_cache;
 };
 
 // Bytes of weights that one token of one stream needs; for more streams see bytes_for().
@@ -280,12 +281,15 @@ int run(const Options& options) {
                              .num_blocks = std::max<int64_t>(longest / kBlockTokens + 2, most * 10),
                              .max_batch_tokens = 512};
   const double start = now_seconds();
-  auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, config.vocab_size), model_options);
+  const auto cache = find_weights_cache(options.weights_cache, *checkpoint, options.threads);
+  const double named = now_seconds();
+  auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, config.vocab_size), model_options, {}, cache ? &*cache : nullptr);
   if (!model.ok()) return fail(model.error());
-  const double load_seconds = now_seconds() - start;
+  const double load_seconds = now_seconds() - named;
+  if (cache) fmt::print("digest of the checkpoint: {:.2f} s\n", named - start);
   const MemoryPlan& plan = (*model)->memory_plan();
-  fmt::print("load: {:.2f} GB in {:.2f} s, {:.2f} GB/s; peak RSS {:.2f} GB, {:.3f} x planned ({:.2f} GB)\n",
-             static_cast<double>(plan.weight_bytes) / 1e9, load_seconds, static_cast<double>(plan.weight_bytes) / 1e9 / load_seconds,
+  fmt::print("load{}: {:.2f} GB in {:.2f} s, {:.2f} GB/s; peak RSS {:.2f} GB, {:.3f} x planned ({:.2f} GB)\n",
+             (*model)->weights_from_cache() ? " from the weights cache" : "", static_cast<double>(plan.weight_bytes) / 1e9, load_seconds, static_cast<double>(plan.weight_bytes) / 1e9 / load_seconds,
              peak_rss_bytes() / 1e9, peak_rss_bytes() / static_cast<double>(plan.total_bytes()),
              static_cast<double>(plan.total_bytes()) / 1e9);
 
@@ -356,7 +360,7 @@ std::vector<int64_t> numbers(const std::string& text) {
 constexpr char kUsage[] =
     "model_bench --model DIR [--isa NAME] [--numerics exact|fast] [--threads N] [--rounds N] [--contexts "
     "A,B] [--streams A,B] [--prefills A,B] "
-    "[--json FILE]\n"
+    "[--weights-cache DIR] [--json FILE]\n"
     "DIR: a checkpoint, for example of deepinfer make-checkpoint --layers 8 --experts 32 --out "
     "build/flash-8x32\n";
 
@@ -385,6 +389,8 @@ int main(int argc, char** argv) {
       options.streams = deepinfer::bench::numbers(value);
     } else if (option == "--prefills") {
       options.prefills = deepinfer::bench::numbers(value);
+    } else if (option == "--weights-cache") {
+      options.weights_cache = value;
     } else if (option == "--json") {
       options.json_path = value;
     } else {

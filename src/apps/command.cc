@@ -45,6 +45,11 @@ CLI::Option* add_threads_option(CLI::App& parser, int& threads) {
       ->capture_default_str();
 }
 
+CLI::Option* add_weights_cache_option(CLI::App& parser, std::string& directory) {
+  return add_path_option(parser, "--weights-cache", directory,
+                         "keep the packed weights in this directory, as large as the checkpoint: the next start is quicker");
+}
+
 CLI::Option* add_numerics_option(CLI::App& parser, Numerics& numerics) {
   const auto set = [&numerics](const std::string& name) {
     numerics = name == "fast" ? Numerics::kFast : Numerics::kExact;

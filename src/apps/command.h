@@ -58,6 +58,8 @@ CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::str
                              const std::string& description);
 // --threads, 0 for one a core.
 CLI::Option* add_threads_option(CLI::App& parser, int& threads);
+// --weights-cache, a directory (apps/weights_cache.h).
+CLI::Option* add_weights_cache_option(CLI::App& parser, std::string& directory);
 // --numerics exact or fast (docs/numerics.md).
 CLI::Option* add_numerics_option(CLI::App& parser, Numerics& numerics);
 

@@ -28,7 +28,7 @@ namespace deepinfer {
 namespace {
 
 struct GenerateOptions {
-  std::string model_directory;
+  std::string model_directory, weights_cache_directory;
   std::string prompt;
   std::string messages_file;
   std::vector<int32_t> ids;
@@ -235,8 +235,9 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   model_options.num_threads = options.threads;
   model_options.numerics = options.numerics;
   model_options.max_context_tokens = std::ssize(prompt.ids) + options.max_tokens;
-  ASSIGN_OR_RETURN(auto model, load_model(options.model_directory, tokenizer, model_options));
+  ASSIGN_OR_RETURN(auto model, load_model(options.model_directory, tokenizer, model_options, options.weights_cache_directory));
   const double load_seconds = seconds_between(start, system_clock().now());
+  const bool from_cache = model->weights_from_cache();
 
   signals.expect();
   Counters counters;
@@ -256,8 +257,8 @@ Result<ExitCode> generate(const GenerateOptions& options) {
                options.json ? answer_json(answer, summation_order(options.numerics), load_seconds) : "");
   RETURN_IF_ERROR(flush_output());
   if (options.numerics != Numerics::kExact) print_note("numerics: {}\n", summation_order(options.numerics));
-  print_note("load {:.2f} s; prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n",
-             load_seconds, answer.finished.prompt_tokens, answer.prefill_rate(),
+  print_note("load {:.2f} s{}; prefill {} tokens, {:.1f} tokens/s; decode {} tokens, {:.1f} tokens/s\n",
+             load_seconds, from_cache ? " (weights from the cache)" : "", answer.finished.prompt_tokens, answer.prefill_rate(),
              answer.finished.completion_tokens, answer.decode_rate());
   return answer.finished.finish_reason == FinishReason::kCancelled ? kExitInterrupted : kExitOk;
 }
@@ -305,6 +306,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
       ->capture_default_str();
   add_speculation_flags(parser, options.speculation);
   add_threads_option(parser, options.threads);
+  add_weights_cache_option(parser, options.weights_cache_directory);
   add_numerics_option(parser, options.numerics);
   parser.add_flag("--json", options.json, "print one JSON object at the end instead of streaming text");
 }

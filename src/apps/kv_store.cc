@@ -1,18 +1,8 @@
 #include "apps/kv_store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
-#include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <map>
-#include <sstream>
-#include <thread>
 
+#include "apps/checkpoint_digest.h"
 #include "base/log.h"
 #include "base/read_file.h"
 #include "engine/block_shape.h"
@@ -24,57 +14,7 @@ namespace {
 
 // Raised by hand when a kernel changes the values of blocks or their layout changes under the same names.
 constexpr uint32_t kKvAbi = 1;
-constexpr size_t kPieceBytes = 8 << 20;
 constexpr uint64_t kSmallFile = 64 << 20;
-
-// The file as it was when its digest was taken: whoever writes to it changes one of these.
-std::string file_stamp(const std::string& path) {
-  struct stat info = {};
-  if (::stat(path.c_str(), &info) != 0) return {};
-  return fmt::format("{} {} {}.{:09} {}.{:09} {}", info.st_size, info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
-                     info.st_ctim.tv_sec, info.st_ctim.tv_nsec, path);
-}
-
-std::map<std::string, std::string> read_remembered(const std::string& path) {
-  std::map<std::string, std::string> digests;  // by stamp, in hexadecimal
-  const auto text = ReadFile::read_text(path, kSmallFile);
-  if (!text.ok()) return digests;
-  std::istringstream lines(*text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.size() > 65 && line[64] == ' ') digests[line.substr(65)] = line.substr(0, 64);
-  }
-  return digests;
-}
-
-// SHA-256 over the SHA-256 of each 8 MiB.
-Result<store::Digest> digest_file(const std::string& path) {
-  ASSIGN_OR_RETURN(const ReadFile file, ReadFile::open(path));
-  std::vector<std::byte> piece(std::min<uint64_t>(kPieceBytes, file.size()));
-  std::vector<std::byte> digests;
-  for (uint64_t at = 0; at < file.size(); at += kPieceBytes) {
-    const auto bytes = std::span(piece).first(std::min<uint64_t>(kPieceBytes, file.size() - at));
-    RETURN_IF_ERROR(file.read(at, bytes));
-    const store::Digest digest = store::sha256(bytes);
-    digests.insert(digests.end(), digest.begin(), digest.end());
-  }
-  return store::sha256(digests);
-}
-
-Status write_whole(const std::string& path, std::span<const std::byte> bytes, mode_t mode) {
-  const std::string beside = fmt::format("{}.{}", path, ::getpid());
-  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (file < 0) return Error(Code::kIo, "{}: {}", beside, std::strerror(errno));
-  const bool written = ::write(file, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
-                       ::fsync(file) == 0;
-  const int reason = errno;
-  ::close(file);
-  if (!written || ::rename(beside.c_str(), path.c_str()) != 0) {
-    const int why = written ? errno : reason;
-    ::unlink(beside.c_str());
-    return Error(Code::kIo, "{}: {}", path, std::strerror(why));
-  }
-  return {};
-}
 
 // The key that domain secrets are sealed under: 32 bytes, made at the first start.
 Result<store::Key> read_master_key(const std::string& path) {
@@ -111,59 +51,9 @@ void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags) {
 }
 
 Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
-                                        const std::string& remembered) {
-  const std::vector<std::string> files = checkpoint.files();
-  const auto known = read_remembered(remembered);
-  std::vector<std::string> digests(files.size());  // in hexadecimal
-  std::vector<size_t> unknown;
-  for (size_t i = 0; i < files.size(); ++i) {
-    const auto found = known.find(file_stamp(files[i]));
-    if (found != known.end()) {
-      digests[i] = found->second;
-    } else {
-      unknown.push_back(i);
-    }
-  }
-  if (!unknown.empty()) {
-    log::info("kv store: reading {} weight files once to name their blocks", unknown.size());
-    std::atomic<size_t> next{0};  // hands out indices, orders nothing
-    std::vector<Status> failures(files.size());
-    std::vector<std::string> stamps(files.size());
-    const auto work = [&] {
-      for (size_t k = next++; k < unknown.size(); k = next++) {
-        const size_t i = unknown[k];
-        stamps[i] = file_stamp(files[i]);
-        const auto digest = digest_file(files[i]);
-        if (digest.ok()) {
-          digests[i] = store::hex(*digest);
-        } else {
-          failures[i] = digest.error();
-        }
-      }
-    };
-    {
-      std::vector<std::jthread> workers;
-      for (int t = 1; t < std::min<int>(threads, static_cast<int>(unknown.size())); ++t) workers.emplace_back(work);
-      work();
-    }
-    for (const Status& failure : failures) RETURN_IF_ERROR(failure);
-    std::string text;
-    for (size_t i = 0; i < files.size(); ++i) {
-      const std::string stamp = file_stamp(files[i]);
-      // One that was written to while it was read is read again next time.
-      if (stamps[i].empty() || stamps[i] == stamp) text += fmt::format("{} {}\n", digests[i], stamp);
-    }
-    if (const Status kept = write_whole(remembered, store::as_bytes(text), 0644); !kept.ok()) {
-      log::warn("kv store: {}; the weights are read again at the next start", kept.error().message());
-    }
-  }
-
-  std::string list;
-  for (size_t i = 0; i < files.size(); ++i) {
-    list += fmt::format("{} {}\n", std::filesystem::path(files[i]).filename().string(), digests[i]);
-  }
+                                        const std::vector<std::string>& remembered) {
   store::Identity identity;
-  identity.weights = store::sha256(store::as_bytes(list));
+  ASSIGN_OR_RETURN(identity.weights, checkpoint_digest(checkpoint, threads, remembered));
   ASSIGN_OR_RETURN(identity.config, ReadFile::read_text(checkpoint.directory() + "/config.json", kSmallFile));
   ASSIGN_OR_RETURN(identity.tokenizer, digest_of(checkpoint.directory() + "/tokenizer.json"));
   identity.kv_format = "e2m1 rows with an e4m3 scale per 16, e2m1 index keys; index keys first, groups in layer order";
@@ -172,7 +62,8 @@ Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::strin
   return store::fingerprint(identity);
 }
 
-Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model) {
+Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model,
+                                    const std::string& weights_cache_directory) {
   OpenedKvStore opened;
   if (flags.directories.empty()) return opened;
   const auto without = [&](const Error& error) {
@@ -193,9 +84,10 @@ Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string
   ASSIGN_OR_RETURN(options.master_key,
                    read_master_key(flags.key_file.empty() ? home + "/master.key" : flags.key_file));
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model_directory));
+  std::vector<std::string> remembered = {home + "/" + kRememberedDigests};
+  if (!weights_cache_directory.empty()) remembered.push_back(weights_cache_directory + "/" + kRememberedDigests);
   ASSIGN_OR_RETURN(options.fingerprint,
-                   block_fingerprint(checkpoint, model.summation_order(), model.options().num_threads,
-                                     home + "/weights.digests"));
+                   block_fingerprint(checkpoint, model.summation_order(), model.options().num_threads, remembered));
   for (const std::string& directory : flags.directories) {
     std::filesystem::create_directories(directory, failure);
     if (failure) return without(Error(Code::kIo, "{}: {}", directory, failure.message()));

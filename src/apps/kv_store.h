@@ -21,10 +21,9 @@ struct KvStoreFlags {
 
 void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags);
 
-// Everything that changes the bytes of a block, as one digest. Reads all shards, unless `remembered` (a file that it
-// writes) says their digests for the same path, size, inode and times.
+// Everything that changes the bytes of a block, as one digest; `remembered` as in checkpoint_digest().
 Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
-                                        const std::string& remembered);
+                                        const std::vector<std::string>& remembered);
 
 struct OpenedKvStore {
   std::unique_ptr<store::IoBackend> backend;
@@ -32,6 +31,8 @@ struct OpenedKvStore {
   std::string state = "off";            // why there is none
 };
 // Wrong flags are errors. A directory that another process uses or that can't be read costs the store, not the service.
-Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model);
+// Digests of weights that were taken for a weights cache (a directory, or empty) are taken over.
+Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model,
+                                    const std::string& weights_cache_directory = {});
 
 }  // namespace deepinfer

@@ -14,8 +14,8 @@ namespace deepinfer {
 Result<Tokenizer> load_tokenizer(const std::string& model_directory);
 
 // Shows a bar on stderr when that is a terminal. In `options`, num_threads 0 means one a core, and
-// max_context_tokens is lowered to what the checkpoint allows.
+// max_context_tokens is lowered to what the checkpoint allows. weights_cache_directory: apps/weights_cache.h.
 Result<std::unique_ptr<Model>> load_model(const std::string& model_directory, const Tokenizer& tokenizer,
-                                          ModelOptions options);
+                                          ModelOptions options, const std::string& weights_cache_directory = {});
 
 }  // namespace deepinfer

@@ -1,4 +1,5 @@
 // The program: parses the command line and runs one subcommand. See command.h for how a command is added.
+#include <csignal>
 #include <vector>
 
 #include "apps/calibrate_command.h"
@@ -70,6 +71,7 @@ int run_program(int argc, char** argv) {
 }  // namespace deepinfer
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
   const int exit_code = deepinfer::run_program(argc, argv);
   const deepinfer::Status written = deepinfer::flush_output();
   return written.ok() ? exit_code : deepinfer::fail(written.error());

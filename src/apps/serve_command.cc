@@ -27,7 +27,7 @@ namespace {
 constexpr std::chrono::seconds kStopTimeout{30};
 
 struct ServeOptions {
-  std::string model_directory;
+  std::string model_directory, weights_cache_directory;
   std::string served_model_name;
   int threads = 0;
   Numerics numerics = Numerics::kExact;
@@ -94,8 +94,9 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   model_options.max_context_tokens = options.max_context_tokens;
   apply(options.engine_flags, model_options);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   load_model(options.model_directory, tokenizer, model_options));
-  ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model));
+                   load_model(options.model_directory, tokenizer, model_options, options.weights_cache_directory));
+  ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model,
+                                                  options.weights_cache_directory));
   EngineFlags flags = options.engine_flags;
   flags.engine.store = served.kv_store.store.get();
   ASSIGN_OR_RETURN(flags.engine.speculation.temperatures, load_calibration(options.model_directory));
@@ -220,6 +221,7 @@ Command add_serve_command(CLI::App& program) {
   parser->add_option("--engine", options->engine, "model, or scripted:FILE in the test program")
       ->capture_default_str();
   add_threads_option(*parser, options->threads);
+  add_weights_cache_option(*parser, options->weights_cache_directory);
   add_numerics_option(*parser, options->numerics);
   add_engine_flags(*parser, options->engine_flags);
   add_kv_store_flags(*parser, options->kv_store);

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "apps/weights_cache.h"
 #include "base/printable.h"
 #include "verify/verify.h"
 
@@ -13,7 +14,12 @@ constexpr char kExamples[] = R"(Examples:
   deepinfer verify --model golden/tiny --golden golden --isa ref --json)";
 
 // A line a check as soon as it is known, then the summary; with --json one object at the end.
-int run_verify(const VerifyOptions& options, bool json) {
+int run_verify(VerifyOptions options, const std::string& weights_cache_directory, bool json) {
+  if (!weights_cache_directory.empty()) {
+    const auto checkpoint = Checkpoint::open(options.model_directory);
+    if (!checkpoint.ok()) return fail(checkpoint.error());
+    options.weights_cache = find_weights_cache(weights_cache_directory, *checkpoint, options.threads);
+  }
   const auto print_check = [](const VerifyCheck& check) {
     print_output("{}\n", printable(verify_line(check)));
     static_cast<void>(flush_output());  // main() says when it fails
@@ -29,6 +35,7 @@ int run_verify(const VerifyOptions& options, bool json) {
 Command add_verify_command(CLI::App& program) {
   auto options = std::make_shared<VerifyOptions>();  // shared by the parser's targets and the run function
   auto json = std::make_shared<bool>(false);
+  auto weights_cache_directory = std::make_shared<std::string>();
   CLI::App* parser = program.add_subcommand("verify", "check the engine against reference outputs");
   parser->footer(kExamples);
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
@@ -40,8 +47,9 @@ Command add_verify_command(CLI::App& program) {
   parser->add_option("--threads", options->threads, "compute threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  add_weights_cache_option(*parser, *weights_cache_directory);
   parser->add_flag("--json", *json, "print one JSON object");
-  return {parser, [options, json] { return run_verify(*options, *json); }};
+  return {parser, [options, weights_cache_directory, json] { return run_verify(*options, *weights_cache_directory, *json); }};
 }
 
 }  // namespace deepinfer

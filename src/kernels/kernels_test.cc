@@ -569,6 +569,22 @@ TEST(AttentionChunkTest, ChunksAreSixtyFourColumnsWhereverTheWindowEnds) {
   EXPECT_EQ(ends(0, 0, 128), Ends{});
 }
 
+// Packed weights are kept on disk under the number of their form. When this fails raise kPackedForm, and take over the digest.
+TEST(MatrixTest, ThePackedFormIsTheOneThatItsNumberNames) {
+  ASSERT_EQ(kPackedForm, 1u);
+  uint64_t digest = 0xcbf29ce484222325;  // FNV-1a
+  for (const MatrixKind kind : {MatrixKind::kFp8, MatrixKind::kFp4, MatrixKind::kBf16, MatrixKind::kF32}) {
+    const int64_t rows = 80, cols = 96;
+    std::vector<std::byte> memory(static_cast<size_t>(Matrix::size_bytes(kind, rows, cols))), source(rows * cols * 4);
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<std::byte>(i * 73 + i / 251);
+    Matrix matrix = Matrix::place(kind, rows, cols, memory.data());
+    matrix.pack_rows(0, rows, source.data());
+    matrix.pack_scales(source.data() + 5);
+    for (const std::byte byte : memory) digest = (digest ^ static_cast<uint64_t>(byte)) * 0x100000001b3;
+  }
+  EXPECT_EQ(digest, 9086912147935896345u);
+}
+
 TEST(SelectOpsTest, TheEnvironmentForcesATableWhereTheCallerLeavesItOpen) {
   ASSERT_EQ(setenv("DEEPINFER_ISA", "ref", 1), 0);
   const auto forced = select_ops("auto");

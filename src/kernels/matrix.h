@@ -22,6 +22,8 @@
 namespace deepinfer {
 
 inline constexpr int64_t kRowGroup = 16;   // output rows interleaved
+// Names the places above; raised with every change of them, because packed weights are kept on disk (model/weights_cache.h).
+inline constexpr uint32_t kPackedForm = 1;
 inline constexpr int64_t kSumBlock = 32;   // terms of one partial sum, and the K side of every scale block
 
 enum class MatrixKind { kFp8, kFp4, kBf16, kF32 };

@@ -84,7 +84,8 @@ Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 
 Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::vector<int32_t> engram_token_map,
-                                           const ModelOptions& options, const ProgressFunction& progress) {
+                                           const ModelOptions& options, const ProgressFunction& progress,
+                                           const WeightsCache* cache) {
   const ModelConfig& config = checkpoint.config();
   RETURN_IF_ERROR(check_options(config, options));
   RETURN_IF_ERROR(check_token_map(config, engram_token_map));
@@ -116,7 +117,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   ASSIGN_OR_RETURN(impl->compress_rope,
                    RopeTable::make(yarn_frequencies(config.compress_rope_theta, rotary, config.rope_scaling),
                                    options.max_context_tokens));
-  ASSIGN_OR_RETURN(impl->weights, load_weights(checkpoint, impl->layers, options.num_threads, progress));
+  ASSIGN_OR_RETURN(impl->weights, load_weights(checkpoint, impl->layers, options.num_threads, progress, cache));
   impl->pool = std::make_unique<ThreadPool>(options.num_threads, ThreadPool::Pinning::kOneCorePerThread);
   impl->kernel = {impl->pool.get(), impl->workspace.kernel_scratch.data(), impl->workspace.kernel_scratch_bytes};
   impl->rows.reserve(static_cast<size_t>(options.max_batch_tokens));
@@ -142,6 +143,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
 const ModelConfig& Model::config() const { return impl_->config; }
 const ModelOptions& Model::options() const { return impl_->options; }
 const MemoryPlan& Model::memory_plan() const { return impl_->plan; }
+bool Model::weights_from_cache() const { return impl_->weights.from_cache; }
 std::string_view Model::isa() const { return impl_->ops->name; }
 std::string_view Model::summation_order() const {
   return deepinfer::summation_order(impl_->options.numerics);

@@ -22,6 +22,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/config.h"
 #include "kernels/ops.h"
+#include "model/weights_cache.h"
 
 namespace deepinfer {
 
@@ -121,14 +122,17 @@ using DraftChooser = std::function<int32_t(size_t start, int64_t position, std::
 // time (the executor thread); the const getters are thread-safe.
 class Model {
  public:
-  // engram_token_map: class of each id below vocab_size (tokenizer/tokenizer.h), one entry per id.
+  // engram_token_map: class of each id below vocab_size (tokenizer/tokenizer.h), one entry per id. `cache`: where packed
+  // weights are kept on disk; null keeps none.
   static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, std::vector<int32_t> engram_token_map,
-                                             const ModelOptions& options, const ProgressFunction& progress = {});
+                                             const ModelOptions& options, const ProgressFunction& progress = {},
+                                             const WeightsCache* cache = nullptr);
   ~Model();
 
   const ModelConfig& config() const;
   const ModelOptions& options() const;
   const MemoryPlan& memory_plan() const;
+  bool weights_from_cache() const;
   std::string_view isa() const;
   std::string_view summation_order() const;  // its name, for the fingerprint of what is stored
   int64_t max_step_back() const;         // the most drafts behind a token, and 1

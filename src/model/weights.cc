@@ -3,18 +3,25 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
+
+#include "base/checked_math.h"
+#include "base/crc32c.h"
+#include "base/log.h"
+#include "model/run_pieces.h"
 
 namespace deepinfer {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{4} << 20;  // of the checkpoint, read and packed at once
+
+struct LoadedMemory {
+  AlignedBuffer memory;
+  bool from_cache = false;
+};
 
 // Notes where every tensor goes, then reads all of them at once. Nothing is read before run().
 class WeightReader {
@@ -24,7 +31,7 @@ class WeightReader {
   // Rows as the checkpoint has them.
   void raw(const std::string& name, RawTensor& out) {
     const TensorLocation& location = at(name);
-    const int64_t offset = reserve(static_cast<int64_t>(location.size_bytes));
+    const int64_t offset = reserve(static_cast<int64_t>(location.size_bytes), name);
     placements_.push_back([&out, offset](std::byte* memory) { out.data = memory + offset; });
     add_pieces(name, static_cast<int64_t>(location.size_bytes), 1, [&out](int64_t first, std::span<const std::byte> bytes) {
       std::memcpy(out.data + first, bytes.data(), bytes.size());
@@ -35,6 +42,8 @@ class WeightReader {
   void vector(const std::string& name, std::vector<T>& out) {
     out.resize(at(name).size_bytes / sizeof(T));
     small_.push_back({name, std::as_writable_bytes(std::span(out))});
+    small_bytes_ += small_.back().bytes.size();
+    total_bytes_ += small_.back().bytes.size();
   }
 
   // `name` without its ".weight" / ".scale" endings for the quantized kinds, the full name for the plain ones.
@@ -49,29 +58,33 @@ class WeightReader {
   void bf16(const std::string& name, Matrix& out) { plain(name, MatrixKind::kBf16, out); }
   void f32(const std::string& name, Matrix& out) { plain(name, MatrixKind::kF32, out); }
 
-  // Reserves the memory and fills it. Returns it; everything noted above points into it.
-  Result<AlignedBuffer> run(int num_threads, const ProgressFunction& progress) {
-    ASSIGN_OR_RETURN(AlignedBuffer memory, AlignedBuffer::reserve(static_cast<size_t>(reserved_)));
-    for (const auto& place : placements_) place(memory.data());
-    for (const Piece& piece : pieces_) total_bytes_ += static_cast<uint64_t>(piece.size);
-    for (const SmallTensor& tensor : small_) total_bytes_ += tensor.bytes.size();
-    for (const SmallTensor& tensor : small_) {
-      RETURN_IF_ERROR(checkpoint_.read(tensor.name, tensor.bytes));
-      done_bytes_ += tensor.bytes.size();
-      packed_bytes_ += tensor.bytes.size();
+  // Reserves the memory, where everything noted above then points, and fills it: from the cache if it can, else from the
+  // checkpoint, and then writes the cache.
+  Result<LoadedMemory> run(int num_threads, const ProgressFunction& progress, const WeightsCache* cache) {
+    for (const SmallTensor& tensor : small_) RETURN_IF_ERROR(checkpoint_.read(tensor.name, tensor.bytes));
+    // Twice as many as compute threads: while one waits for the disk another packs.
+    const int num_readers = 2 * num_threads;
+    const uint32_t layout = crc32c(std::as_bytes(std::span(layout_)));
+    LoadedMemory loaded;
+    if (cache != nullptr) {
+      ASSIGN_OR_RETURN(loaded.memory, place_all());
+      const Status status = read_weights_cache(*cache, layout, num_readers, loaded.memory, progress);
+      loaded.from_cache = status.ok();
+      if (!status.ok() && status.error().code() != Code::kNotFound) {
+        log::warn("weights cache: {}; it is made anew from the checkpoint", status.error().message());
+      }
+      if (!status.ok()) loaded.memory = AlignedBuffer();  // before it is reserved again: never two at once
     }
-    {
-      // Twice as many as compute threads: while one waits for the disk another packs.
-      std::vector<std::jthread> helpers;
-      for (int i = 1; i < 2 * num_threads; ++i) helpers.emplace_back([&] { work(memory, {}); });
-      work(memory, progress);
+    if (!loaded.from_cache) {
+      ASSIGN_OR_RETURN(loaded.memory, place_all());
+      RETURN_IF_ERROR(read_checkpoint(loaded.memory, num_readers, progress));
+      if (cache != nullptr) write_cache(*cache, layout, num_readers, loaded.memory);
     }
-    if (!failure_.ok()) return failure_.error();
     if (progress) progress(total_bytes_, total_bytes_);
-    return memory;
+    return loaded;
   }
 
-  uint64_t packed_bytes() const { return packed_bytes_ + static_cast<uint64_t>(reserved_); }
+  uint64_t packed_bytes() const { return small_bytes_ + static_cast<uint64_t>(reserved_); }
 
  private:
   // Rows of a tensor, and what to do with them.
@@ -89,7 +102,9 @@ class WeightReader {
 
   const TensorLocation& at(const std::string& name) const { return checkpoint_.tensors().find(name)->second; }
 
-  int64_t reserve(int64_t bytes) {
+  // `what` says what lies there, for the checksum over the layout.
+  int64_t reserve(int64_t bytes, std::string_view what) {
+    layout_ += fmt::format("{} {} {}\n", reserved_, bytes, what);
     return std::exchange(reserved_, reserved_ + static_cast<int64_t>(round_up(static_cast<size_t>(bytes), 64)));
   }
 
@@ -97,13 +112,15 @@ class WeightReader {
   template <typename Take>
   void add_pieces(const std::string& name, int64_t rows, int64_t row_bytes, Take&& take) {
     const int64_t step = std::max<int64_t>(32, kPieceBytes / row_bytes / 32 * 32);
+    total_bytes_ += static_cast<uint64_t>(rows * row_bytes);
     for (int64_t first = 0; first < rows; first += step) {
       pieces_.push_back({name, first, first * row_bytes, std::min(step, rows - first) * row_bytes, take});
     }
   }
 
-  void place(MatrixKind kind, int64_t rows, int64_t cols, Matrix& out) {
-    const int64_t offset = reserve(Matrix::size_bytes(kind, rows, cols));
+  void place(const std::string& name, MatrixKind kind, int64_t rows, int64_t cols, Matrix& out) {
+    const int64_t offset = reserve(Matrix::size_bytes(kind, rows, cols),
+                                   fmt::format("{} {} {}x{}", name, static_cast<int>(kind), rows, cols));
     placements_.push_back([=, &out](std::byte* memory) { out = Matrix::place(kind, rows, cols, memory + offset); });
   }
   void add_matrix(const std::string& name, Matrix& out) {
@@ -114,62 +131,64 @@ class WeightReader {
     });
   }
   void plain(const std::string& name, MatrixKind kind, Matrix& out) {
-    place(kind, at(name).shape[0], at(name).shape[1], out);
+    place(name, kind, at(name).shape[0], at(name).shape[1], out);
     add_matrix(name, out);
   }
   void scaled(const std::string& name, MatrixKind kind, int64_t rows, int64_t cols, Matrix& out) {
-    place(kind, rows, cols, out);
+    place(name, kind, rows, cols, out);
     add_matrix(name + ".weight", out);
     const auto size = static_cast<int64_t>(at(name + ".scale").size_bytes);
+    total_bytes_ += static_cast<uint64_t>(size);
     pieces_.push_back({name + ".scale", 0, 0, size,
                        [&out](int64_t, std::span<const std::byte> bytes) { out.pack_scales(bytes.data()); }});
   }
 
-  void fail(const Status& status) {
-    const std::lock_guard lock(mu_);
-    if (!failed_.exchange(true)) failure_ = status;
+  Result<AlignedBuffer> place_all() {
+    ASSIGN_OR_RETURN(AlignedBuffer memory, AlignedBuffer::reserve(static_cast<size_t>(reserved_)));
+    for (const auto& place : placements_) place(memory.data());
+    return memory;
   }
 
-  // What each thread does: its share of the pages, then pieces.
-  void work(AlignedBuffer& memory, const ProgressFunction& progress) {
+  Status read_checkpoint(AlignedBuffer& memory, int num_readers, const ProgressFunction& progress) {
     constexpr size_t kChunk = size_t{64} << 20;
-    for (size_t at = next_chunk_.fetch_add(kChunk); at < memory.size(); at = next_chunk_.fetch_add(kChunk)) {
-      if (const Status status = memory.populate(at, std::min(kChunk, memory.size() - at)); !status.ok()) return fail(status);
-    }
-    read_pieces(progress);
-  }
-
-  // Takes pieces until none is left or one has failed. Only the calling thread of run() has a progress function.
-  void read_pieces(const ProgressFunction& progress) {
-    std::vector<std::byte> buffer;
-    for (size_t i = next_piece_.fetch_add(1); i < pieces_.size() && !failed_.load(); i = next_piece_.fetch_add(1)) {
+    RETURN_IF_ERROR(run_pieces(num_readers, ceil_div(memory.size(), kChunk), [&](size_t chunk, size_t) -> Result<uint64_t> {
+      RETURN_IF_ERROR(memory.populate(chunk * kChunk, std::min(kChunk, memory.size() - chunk * kChunk)));
+      return uint64_t{0};
+    }));
+    std::vector<std::vector<std::byte>> buffers(static_cast<size_t>(num_readers));
+    const auto read = [&](size_t i, size_t thread) -> Result<uint64_t> {
       const Piece& piece = pieces_[i];
+      std::vector<std::byte>& buffer = buffers[thread];
       buffer.resize(std::max(buffer.size(), static_cast<size_t>(piece.size)));
       const std::span bytes = std::span(buffer).first(static_cast<size_t>(piece.size));
-      if (const Status status = checkpoint_.read_part(piece.name, static_cast<uint64_t>(piece.offset), bytes); !status.ok()) {
-        return fail(status);
-      }
+      RETURN_IF_ERROR(checkpoint_.read_part(piece.name, static_cast<uint64_t>(piece.offset), bytes));
       piece.take(piece.first, bytes);
-      const uint64_t done = done_bytes_.fetch_add(bytes.size()) + bytes.size();
-      if (progress && done < total_bytes_ && done > shown_bytes_) {
-        shown_bytes_ = done;
-        progress(done, total_bytes_);
-      }
+      return bytes.size();
+    };
+    return run_pieces(num_readers, pieces_.size(), read, [&](uint64_t done) {
+      if (progress && done + small_bytes_ < total_bytes_) progress(done + small_bytes_, total_bytes_);
+    });
+  }
+
+  // What fails here costs the next start time, nothing else.
+  static void write_cache(const WeightsCache& cache, uint32_t layout, int num_threads, const AlignedBuffer& memory) {
+    const Status status = write_weights_cache(cache, layout, num_threads, memory);
+    if (status.ok()) {
+      log::info("weights cache: wrote {} ({:.2f} GB)", cache.path, static_cast<double>(memory.size()) / 1e9);
+    } else if (status.error().code() == Code::kUnavailable) {
+      log::info("weights cache: {}", status.error().message());
+    } else {
+      log::warn("weights cache: {}; going on without it", status.error().message());
     }
   }
 
   const Checkpoint& checkpoint_;
   int64_t reserved_ = 0;
+  std::string layout_;  // a line for each reserved place
   std::vector<std::function<void(std::byte*)>> placements_;
   std::vector<Piece> pieces_;
   std::vector<SmallTensor> small_;
-  uint64_t total_bytes_ = 0, packed_bytes_ = 0;
-  uint64_t shown_bytes_ = 0;  // of the calling thread
-  std::atomic<uint64_t> done_bytes_{0};
-  std::atomic<size_t> next_piece_{0}, next_chunk_{0};
-  std::atomic<bool> failed_{false};
-  std::mutex mu_;
-  Status failure_;  // guarded by mu_ until the threads have ended
+  uint64_t small_bytes_ = 0, total_bytes_ = 0;
 };
 
 void load_hc(WeightReader& reader, const std::string& prefix, HcWeights& out) {
@@ -269,7 +288,7 @@ HcParams HcWeights::params(const ModelConfig& config) const {
 }
 
 Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan, int num_threads,
-                                  const ProgressFunction& progress) {
+                                  const ProgressFunction& progress, const WeightsCache* cache) {
   const ModelConfig& config = checkpoint.config();
   WeightReader reader(checkpoint);
   ModelWeights weights;
@@ -281,7 +300,9 @@ Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vecto
     load_layer(reader, config, plan[layer], static_cast<int64_t>(layer), weights.layers[layer]);
   }
   if (config.num_nextn_predict_layers > 0) load_dspark(reader, config, weights.dspark.emplace());
-  ASSIGN_OR_RETURN(weights.memory, reader.run(num_threads, progress));
+  ASSIGN_OR_RETURN(LoadedMemory loaded, reader.run(num_threads, progress, cache));
+  weights.memory = std::move(loaded.memory);
+  weights.from_cache = loaded.from_cache;
   weights.size_bytes = reader.packed_bytes();
   return weights;
 }

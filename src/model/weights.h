@@ -11,6 +11,7 @@
 #include "kernels/matrix.h"
 #include "kernels/ops.h"
 #include "model/layer_plan.h"
+#include "model/weights_cache.h"
 
 namespace deepinfer {
 
@@ -88,11 +89,14 @@ struct ModelWeights {
   std::vector<BlockWeights> layers;
   std::optional<DsparkWeights> dspark;
   uint64_t size_bytes = 0;
+  bool from_cache = false;
 };
 
 // Reads everything the text path needs into one block of memory: 2 x num_threads threads read pieces of a few MiB and pack
 // them where they belong, so that no tensor exists twice. Progress counts bytes of the checkpoint, on the calling thread.
+// With a cache (null: none) the packed block comes from its file where that is sound, and is written to it where not; the
+// log says which, and what was wrong with the file.
 Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan, int num_threads,
-                                  const ProgressFunction& progress);
+                                  const ProgressFunction& progress, const WeightsCache* cache = nullptr);
 
 }  // namespace deepinfer

@@ -1,6 +1,6 @@
 #include "store/domains.h"
 
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 #include "store/little_endian.h"
 
 namespace deepinfer::store {

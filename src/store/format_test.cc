@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 
 namespace deepinfer::store {
 namespace {

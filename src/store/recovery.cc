@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 #include "store/little_endian.h"
 #include "store/store_impl.h"
 

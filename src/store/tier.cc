@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 #include "store/little_endian.h"
 
 namespace deepinfer::store {

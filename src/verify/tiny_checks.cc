@@ -90,7 +90,8 @@ Status check_tiny(const VerifyOptions& options, Recorder& recorder) {
       .isa = options.isa, .numerics = options.numerics, .num_threads = options.threads};
   model_options.max_context_tokens = std::min(kLongestContext, config.max_position_embeddings);
   model_options.max_batch_tokens = kRowsPerCall;
-  ASSIGN_OR_RETURN(const auto model, Model::load(checkpoint, token_map, model_options));
+  ASSIGN_OR_RETURN(const auto model, Model::load(checkpoint, token_map, model_options, {},
+                                               options.weights_cache ? &*options.weights_cache : nullptr));
 
   const std::string constants = options.golden_directory + "/tiny/engram_constants.safetensors";
   if (std::filesystem::exists(constants)) {

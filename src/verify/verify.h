@@ -8,11 +8,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "kernels/ops.h"
+#include "model/weights_cache.h"
 
 namespace deepinfer {
 
@@ -22,6 +24,7 @@ struct VerifyOptions {
   std::string isa = "auto";  // a table of kernels/ops.h
   Numerics numerics = Numerics::kExact;
   int threads = 1;
+  std::optional<WeightsCache> weights_cache = std::nullopt;
 };
 
 // One comparison: the largest error found beside the largest allowed.

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 
@@ -247,6 +248,50 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(model):
         ended = run(*command, "--model", str(model))
         assert ended.returncode == 1
         assert r"a\x0ab\x1b[31m: not found" in ended.stdout + ended.stderr
+
+
+# ---- the weights cache ----
+
+
+def test_packed_weights_are_kept_for_the_next_start_and_change_nothing(tmp_path, golden):
+    cache = tmp_path / "made" / "here"
+    plain = run(*SUM)
+    first = run(*SUM, "--weights-cache", str(cache))
+    names = sorted(file.name for file in cache.iterdir())
+    second = run(*SUM, "--weights-cache", str(cache))
+    assert first.stdout == second.stdout == plain.stdout
+    assert "weights cache: wrote" in first.stderr and "weights from the cache" not in first.stderr
+    assert "weights from the cache" in second.stderr and "reading" not in second.stderr
+    assert len(names) == 2 and names[0].endswith(".weights") and names[1] == "weights.digests"
+
+    (cache / names[0]).write_bytes((cache / names[0]).read_bytes()[:-1])
+    third = run("verify", "--model", MODEL, "--golden", golden, "--weights-cache", str(cache))
+    assert third.returncode == 0 and "expected" in third.stderr and "weights cache: wrote" in third.stderr
+    fourth = run("verify", "--model", MODEL, "--golden", golden, "--weights-cache", str(cache))
+    assert fourth.returncode == 0 and fourth.stderr == "" and fourth.stdout == third.stdout
+
+
+def test_two_checkpoints_share_a_directory(tmp_path, model):
+    config = json.loads((model / "config.json").read_text())
+    config["text_config"]["routed_scaling_factor"] = 1.4
+    replace(model / "config.json", json.dumps(config))
+    for path in (MODEL, str(model), MODEL, str(model)):
+        ended = run("generate", "--model", path, *IDS[3:], "--max-tokens", "4", "--weights-cache", str(tmp_path / "cache"))
+        assert ended.returncode == 0
+    assert "weights from the cache" in ended.stderr and "reading" not in ended.stderr
+    assert len(list((tmp_path / "cache").glob("*.weights"))) == 2
+
+
+def test_a_cache_that_cannot_be_had_is_one_warning(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
+
+    (tmp_path / "file").write_text("mine")
+    for path, options, part in [(tmp_path / "file", {}, "Not a directory"), (tmp_path / "full", {"preexec_fn": limit}, "no room for")]:
+        ended = run(*IDS, "--max-tokens", "4", "--weights-cache", str(path), **options)
+        assert ended.returncode == 0 and ended.stdout
+        assert ended.stderr.count(" warning ") == 1 and part in ended.stderr and "going on without it" in ended.stderr
+    assert [file.name for file in (tmp_path / "full").iterdir()] == ["weights.digests"]
 
 
 # ---- verify ----

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 #include "store/domains.h"
 #include "store/format.h"
 
