@@ -15,11 +15,15 @@ constexpr char kExamples[] =
     R"(Writes config.json, model.safetensors.index.json, one shard a layer and tokenizer.json: the released format with the
 true widths, fewer layers and experts, small Engram tables, random values of realistic magnitude, no vision. The text
 it generates means nothing; its speed is that of the real model, layer for layer. 8 layers take about 10 GB with
-32 experts and 18 GB with 64.
+32 experts and 18 GB with 64. With the released tokenizer.json the directory has its 99,092 Engram classes, and other
+engines read it too; a tokenizer_config.json that stands beside it is copied.
 
 Examples:
   deepinfer make-checkpoint --preset flash --layers 8 --experts 64 --out build/flash-8x64
+  deepinfer make-checkpoint --layers 8 --experts 32 --tokenizer V4/tokenizer.json --out build/flash-8x32
   deepinfer make-checkpoint --preset tiny --layers 6 --experts 4 --out build/tiny)";
+
+constexpr char kTokenizerConfig[] = "tokenizer_config.json";
 
 struct MakeCheckpointOptions {
   std::string preset = "flash";
@@ -29,6 +33,13 @@ struct MakeCheckpointOptions {
 };
 
 int64_t vocab_size(SyntheticPreset preset) { return preset == SyntheticPreset::kFlash ? 129280 : 256; }
+
+Status copy_file(const std::filesystem::path& from, const std::string& to) {
+  std::error_code error;
+  std::filesystem::copy_file(from, to, error);
+  if (error) return Error(Code::kIo, "{}: can't be written: {}", to, error.message());
+  return {};
+}
 
 Status make_checkpoint(MakeCheckpointOptions options) {
   SyntheticOptions& synthetic = options.synthetic;
@@ -43,9 +54,10 @@ Status make_checkpoint(MakeCheckpointOptions options) {
         options.out, synthetic,
         [&bar](uint64_t done_bytes, uint64_t total_bytes) { bar.update(done_bytes, total_bytes); }));
   }
-  std::error_code error;
-  std::filesystem::copy_file(options.tokenizer, options.out + "/tokenizer.json", error);
-  if (error) return Error(Code::kIo, "{}/tokenizer.json: can't be written: {}", options.out, error.message());
+  RETURN_IF_ERROR(copy_file(options.tokenizer, options.out + "/tokenizer.json"));
+  // Other engines ask for the configuration beside it.
+  const std::filesystem::path config = std::filesystem::path(options.tokenizer).replace_filename(kTokenizerConfig);
+  if (std::filesystem::exists(config)) RETURN_IF_ERROR(copy_file(config, options.out + "/" + kTokenizerConfig));
   print_output("{}: {} layers, {} experts each; look at it with: deepinfer inspect --model {}\n", options.out,
                synthetic.num_layers, synthetic.num_experts, options.out);
   return {};
