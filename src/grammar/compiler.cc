@@ -157,6 +157,7 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
         continue;
       }
       const auto begin = SteadyClock::now();
+      if (options.before_compile) options.before_compile(entry->spec);
       Compiled result = finish(compile_spec(library, entry->spec), entry->spec.is_json);
       if (!settle(entry, std::move(result), SteadyClock::now() - begin)) break;
     }

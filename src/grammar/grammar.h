@@ -81,6 +81,7 @@ struct GrammarOptions {
   int64_t max_waiting = 256;
   int64_t cache_bytes = int64_t{256} << 20;
   int64_t max_grammar_bytes = int64_t{64} << 20;
+  std::function<void(const GrammarSpec&)> before_compile = {};  // on the thread that compiles; for tests
 };
 
 // Numbers since the start, or of now.

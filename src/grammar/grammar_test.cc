@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <thread>
 
 namespace deepinfer {
 namespace {
@@ -309,6 +311,58 @@ TEST_F(GrammarTest, ALateCompilationEndsItsRequestAlone) {
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(hasty.stats().timeouts, 1);
+}
+
+// Compilations of patterns that begin with "stuck" last until they are let go. Threads may outlive it.
+struct Stuck {
+  std::promise<void> release;
+  std::shared_ptr<std::atomic<int>> num_begun = std::make_shared<std::atomic<int>>(0);
+
+  GrammarOptions options(std::chrono::milliseconds time_limit) {
+    return {.threads = 1,
+            .time_limit = time_limit,
+            .before_compile = [begun = num_begun, released = release.get_future().share()](const GrammarSpec& spec) {
+              if (!spec.text.starts_with("stuck")) return;
+              ++*begun;
+              std::shared_future<void>(released).wait();
+            }};
+  }
+};
+
+TEST_F(GrammarTest, AStuckCompilationEndsItsRequestAndAnotherThreadTakesItsPlace) {
+  Stuck stuck;
+  GrammarCompiler compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
+                           stuck.options(std::chrono::milliseconds(1000)));
+  const auto late = compile(prepare_regex("stuck", "r"), compiler);
+  ASSERT_FALSE(late.ok());
+  EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(late.error().message(), "grammar: not compiled after 1000 ms");
+  EXPECT_EQ(*stuck.num_begun, 1);
+  EXPECT_TRUE(compile(prepare_regex("other", "r"), compiler).ok());  // while it is still stuck
+  EXPECT_EQ(compiler.stats().timeouts, 1);
+  EXPECT_EQ(compiler.stats().waiting, 0);
+  // When it comes back after all, its grammar is at hand.
+  stuck.release.set_value();
+  while (compiler.stats().compiled < 2) std::this_thread::yield();
+  EXPECT_TRUE(compile(prepare_regex("stuck", "r"), compiler).ok());
+  EXPECT_EQ(*stuck.num_begun, 1);
+}
+
+TEST_F(GrammarTest, ManyStuckCompilationsHoldABoundedNumberOfThreads) {
+  Stuck stuck;
+  {
+    GrammarCompiler compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
+                             stuck.options(std::chrono::milliseconds(50)));
+    for (int i = 0; i < 8; ++i) {
+      const auto late = compile(prepare_regex(fmt::format("stuck{}", i), "r"), compiler);
+      ASSERT_FALSE(late.ok());
+      EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
+    }
+    EXPECT_LE(*stuck.num_begun, 5);  // its own thread and four in its place
+    EXPECT_EQ(compiler.stats().timeouts, 8);
+    // The compiler ends without them.
+  }
+  stuck.release.set_value();
 }
 
 }  // namespace
