@@ -1,16 +1,15 @@
-// Checks and rewrites a schema, one subschema at a time; then removes what no finite value can satisfy.
+// Checks and rewrites a schema, one subschema at a time; schema_parts.h has the rest.
 #include "grammar/schema.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <span>
 
 #include "grammar/formats.h"
+#include "grammar/schema_parts.h"
 
 namespace deepinfer {
 namespace {
@@ -18,8 +17,6 @@ namespace {
 using Object = JsonValue::Object;
 using Array = JsonValue::Array;
 
-constexpr std::array<std::string_view, 7> kTypes = {"null",   "boolean", "integer", "number",
-                                                    "string", "array",   "object"};
 // Keywords that say nothing about the value. Names that no keyword has count as such too, as the standard
 // wants it.
 constexpr std::string_view kRefused[] = {"not",
@@ -75,28 +72,6 @@ bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The type that the standard gives a value; a whole double is an integer too.
-bool has_type(const JsonValue& value, std::string_view type) {
-  switch (value.kind()) {
-    case JsonValue::Kind::kNull:
-      return type == "null";
-    case JsonValue::Kind::kBool:
-      return type == "boolean";
-    case JsonValue::Kind::kInt64:
-    case JsonValue::Kind::kUint64:
-      return type == "integer" || type == "number";
-    case JsonValue::Kind::kDouble:
-      return type == "number" || (type == "integer" && std::floor(*value.number()) == *value.number());
-    case JsonValue::Kind::kString:
-      return type == "string";
-    case JsonValue::Kind::kArray:
-      return type == "array";
-    case JsonValue::Kind::kObject:
-      return type == "object";
-  }
-  return false;
-}
-
 int64_t num_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
@@ -113,15 +88,12 @@ class Preparer {
       ASSIGN_OR_RETURN(JsonValue definition, schema(*target.value, target.path, 0));
       definitions_.push_back(std::move(definition));
     }
-    find_satisfiable();
-    if (!satisfiable(prepared)) {
+    if (!prune_unsatisfiable(prepared, definitions_)) {
       return Error(Code::kInvalidArgument, "{}: no finite value satisfies this schema", root_path_);
     }
-    prune(prepared);
     Object definitions;
     for (size_t i = 0; i < definitions_.size(); ++i) {
-      if (!productive_[i]) continue;
-      prune(definitions_[i]);
+      if (definitions_[i].is_null()) continue;
       definitions.push_back({std::to_string(i), std::move(definitions_[i])});
     }
     if (!definitions.empty()) prepared.object()->push_back({"$defs", std::move(definitions)});
@@ -266,7 +238,7 @@ class Preparer {
   Status check_disjoint(const Array& branches, const std::string& path) const {
     for (size_t i = 0; i < branches.size(); ++i) {
       for (size_t j = i + 1; j < branches.size(); ++j) {
-        if (disjoint(branches[i], branches[j], 0)) continue;
+        if (disjoint(branches[i], branches[j])) continue;
         return unsupported(
             path, "oneOf",
             fmt::format("branches {} and {} are not told apart by a type or a constant; use anyOf", i, j));
@@ -276,78 +248,12 @@ class Preparer {
   }
 
   // What a prepared branch refers to is not prepared yet; its type, constants and properties read the same.
-  bool disjoint(const JsonValue& a, const JsonValue& b, int depth) const {
+  bool disjoint(const JsonValue& a, const JsonValue& b) const {
     const auto target = [this](const JsonValue& branch) -> const JsonValue& {
       const JsonValue* ref = branch.find("$ref");
       return ref == nullptr ? branch : *targets_[std::stoul(ref->string()->substr(8))].value;
     };
-    return told_apart(target(a), target(b), depth);
-  }
-
-  static std::optional<Array> constants_of(const JsonValue& schema) {
-    if (const JsonValue* constant = schema.find("const")) return Array{*constant};
-    const JsonValue* values = schema.find("enum");
-    if (values != nullptr && values->array() != nullptr) return *values->array();
-    return std::nullopt;
-  }
-  static std::set<std::string> types_of(const JsonValue& schema) {
-    std::set<std::string> types;
-    const JsonValue* type = schema.find("type");
-    if (type != nullptr && type->string() != nullptr) types.insert(*type->string());
-    if (type != nullptr && type->array() != nullptr) {
-      for (const JsonValue& one : *type->array()) types.insert(one.string() != nullptr ? *one.string() : "");
-    }
-    if (const auto constants = constants_of(schema); constants && types.empty()) {
-      for (const JsonValue& one : *constants) {
-        for (const std::string_view name : kTypes) {
-          if (has_type(one, name)) types.insert(std::string(name));
-        }
-      }
-    }
-    if (types.empty()) types.insert(kTypes.begin(), kTypes.end());
-    if (types.count("number") != 0) types.insert("integer");
-    return types;
-  }
-
-  bool told_apart(const JsonValue& a, const JsonValue& b, int depth) const {
-    for (const std::string_view keyword : {"$ref", "anyOf", "oneOf", "allOf"}) {
-      if (depth > 4 || a.find(keyword) != nullptr || b.find(keyword) != nullptr) return false;
-    }
-    const auto types_a = types_of(a), types_b = types_of(b);
-    if (std::none_of(types_a.begin(), types_a.end(),
-                     [&](const auto& type) { return types_b.count(type) != 0; }))
-      return true;
-    const auto values_a = constants_of(a), values_b = constants_of(b);
-    if (values_a && values_b) {
-      return std::none_of(values_a->begin(), values_a->end(), [&](const JsonValue& one) {
-        return std::any_of(values_b->begin(), values_b->end(),
-                           [&](const JsonValue& other) { return equal(one, other); });
-      });
-    }
-    const JsonValue* required = a.find("required");
-    const JsonValue* properties_a = a.find("properties");
-    const JsonValue* properties_b = b.find("properties");
-    if (required == nullptr || required->array() == nullptr || properties_a == nullptr ||
-        properties_b == nullptr || types_a != std::set<std::string>{"object"} || types_b != types_a) {
-      return false;
-    }
-    return std::any_of(required->array()->begin(), required->array()->end(), [&](const JsonValue& name) {
-      if (name.string() == nullptr || !requires_property(b, *name.string())) return false;
-      const JsonValue* of_a = properties_a->find(*name.string());
-      const JsonValue* of_b = properties_b->find(*name.string());
-      return of_a != nullptr && of_b != nullptr && told_apart(*of_a, *of_b, depth + 1);
-    });
-  }
-  static bool requires_property(const JsonValue& schema, const std::string& name) {
-    const JsonValue* required = schema.find("required");
-    return required != nullptr && required->array() != nullptr &&
-           std::any_of(required->array()->begin(), required->array()->end(), [&](const JsonValue& one) {
-             return one.string() != nullptr && *one.string() == name;
-           });
-  }
-  static bool equal(const JsonValue& a, const JsonValue& b) {
-    if (a.number() && b.number()) return *a.number() == *b.number();
-    return a == b;
+    return told_apart(target(a), target(b));
   }
 
   // ---- Constants
@@ -375,7 +281,7 @@ class Preparer {
         return unsupported(path, member.key, fmt::format("beside {} this can't be enforced", keyword));
     }
     if (const JsonValue* both = keyword == "enum" ? value.find("const") : nullptr) {
-      std::erase_if(values, [&](const JsonValue& one) { return !equal(one, *both); });
+      std::erase_if(values, [&](const JsonValue& one) { return !equal_constants(one, *both); });
     }
     std::erase_if(values, [&](const JsonValue& one) { return !is_plain_match(one, value); });
     if (values.empty()) return bad(path, keyword, "no value fits what stands beside it");
@@ -408,7 +314,7 @@ class Preparer {
     const Array one = {*type};
     const Array* list = type->array() != nullptr ? type->array() : &one;
     for (const JsonValue& name : *list) {
-      if (name.string() == nullptr || !is_one_of(*name.string(), kTypes)) {
+      if (name.string() == nullptr || !is_one_of(*name.string(), kSchemaTypes)) {
         return bad(path, "type",
                    fmt::format("found {}, expected one of null, boolean, integer, number, string, array, "
                                "object or a list of them",
@@ -701,79 +607,6 @@ class Preparer {
     return JsonValue(std::move(out));
   }
 
-  // ---- What a finite value can satisfy
-  // -------------------------------------------------------------------------------
-
-  // Least fixed point over the definitions.
-  void find_satisfiable() {
-    productive_.assign(definitions_.size(), false);
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (size_t i = 0; i < definitions_.size(); ++i) {
-        if (productive_[i] || !satisfiable(definitions_[i])) continue;
-        productive_[i] = changed = true;
-      }
-    }
-  }
-
-  bool satisfiable(const JsonValue& schema) const {
-    if (const JsonValue* ref = schema.find("$ref")) return productive_[std::stoul(ref->string()->substr(8))];
-    const auto is_satisfiable = [this](const JsonValue& one) { return satisfiable(one); };
-    if (const JsonValue* branches = schema.find("anyOf")) {
-      return std::any_of(branches->array()->begin(), branches->array()->end(), is_satisfiable);
-    }
-    if (const JsonValue* first = schema.find("prefixItems")) {
-      if (!std::all_of(first->array()->begin(), first->array()->end(), is_satisfiable)) return false;
-    }
-    const JsonValue* items = schema.find("items");
-    const JsonValue* fewest = schema.find("minItems");
-    if (items != nullptr && !items->boolean() && fewest != nullptr && *fewest->int64() > 0 &&
-        !satisfiable(*items))
-      return false;
-    if (const JsonValue* required = schema.find("required")) {
-      for (const JsonValue& name : *required->array()) {
-        if (!satisfiable(*schema.find("properties")->find(*name.string()))) return false;
-      }
-    }
-    return true;
-  }
-
-  // Takes out of a satisfiable schema what is not.
-  void prune(JsonValue& schema) const {
-    if (schema.object() == nullptr) return;
-    if (JsonValue* branches = schema.find("anyOf")) {
-      std::erase_if(*branches->array(), [this](const JsonValue& one) { return !satisfiable(one); });
-      for (JsonValue& one : *branches->array()) prune(one);
-    }
-    if (JsonValue* first = schema.find("prefixItems")) {
-      for (JsonValue& one : *first->array()) prune(one);
-    }
-    if (JsonValue* items = schema.find("items"); items != nullptr && items->object() != nullptr) {
-      if (satisfiable(*items)) {
-        prune(*items);
-      } else {  // no item can be, so there are none
-        *items = schema.find("prefixItems") != nullptr ? JsonValue(false) : JsonValue(Object{});
-        if (items->object() != nullptr) {
-          std::erase_if(*schema.object(), [](const JsonMember& member) { return member.key == "maxItems"; });
-          schema.object()->push_back({"maxItems", 0});
-        }
-      }
-    }
-    if (JsonValue* properties = schema.find("properties")) {
-      std::erase_if(*properties->object(),
-                    [this](const JsonMember& member) { return !satisfiable(member.value); });
-      for (JsonMember& member : *properties->object()) prune(member.value);
-    }
-    if (JsonValue* others = schema.find("additionalProperties");
-        others != nullptr && others->object() != nullptr) {
-      if (satisfiable(*others)) {
-        prune(*others);
-      } else {
-        *others = JsonValue(false);
-      }
-    }
-  }
-
   const JsonValue& root_;
   const std::string root_path_;
   const SchemaLimits& limits_;
@@ -783,7 +616,6 @@ class Preparer {
   std::vector<Target> targets_;
   size_t next_target_ = 0;
   std::vector<JsonValue> definitions_;
-  std::vector<bool> productive_;
 };
 
 }  // namespace
