@@ -29,6 +29,7 @@ class Model;
 class Proposer;
 class Trace;
 namespace store {
+class GuardedTier;
 class Store;
 }
 
@@ -114,6 +115,8 @@ struct EngineOptions {
   Clock::duration state_ttl = std::chrono::seconds(180);  // of window states, after their last use; 0: none are kept
   int64_t swap_blocks = -1;            // host memory for pre-empted sequences; -1: a quarter of the model's blocks
   store::Store* store = nullptr;       // borrowed; keeps full blocks on disk and brings them back; null: none
+  store::GuardedTier* store_tier =
+      nullptr;  // borrowed; where blocks go from the store, and come from when it lacks them
   Clock::duration store_load_limit = std::chrono::seconds(5);  // a request waits no longer for it
   int scheduling_depth = 0;            // steps planned ahead: 0 or 1; docs/scheduling.md has the figures
   SpeculationOptions speculation = {};

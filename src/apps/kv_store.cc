@@ -47,7 +47,14 @@ void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags) {
       ->check(CLI::Range(uint64_t{16} << 20, uint64_t{1} << 60))
       ->default_str("20G");
   parser.add_option("--kv-key-file", flags.key_file, "32 bytes that tenants' secrets are sealed under; DIR/master.key");
-  parser.add_flag("--kv-encrypt", flags.encrypt, "encrypt the blocks (AES-256-GCM, a key for each tenant)");
+  const auto* encrypt =
+      parser.add_flag("--kv-encrypt", flags.encrypt, "encrypt the blocks (AES-256-GCM, a key for each tenant)");
+  parser
+      .add_option("--kv-remote", flags.remote,
+                  "blocks also go to, and come from, a tier that machines with the same --kv-key-file share: "
+                  "file:///DIRECTORY, redis://HOST[:PORT][/PREFIX], s3://BUCKET[/PREFIX], lib:LIBRARY[?OPTIONS]")
+      ->needs("--kv-dir")
+      ->excludes(const_cast<CLI::Option*>(encrypt));  // what is in a tier is not encrypted
 }
 
 Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
@@ -80,6 +87,7 @@ Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string
   store::StoreOptions options = block_shape(model);
   options.capacity_bytes = flags.size_bytes / flags.directories.size();
   options.encrypt = flags.encrypt;
+  options.shared_domains = !flags.remote.empty();
   for (const std::string& directory : flags.directories) options.drives.push_back(directory + "/blocks");
   ASSIGN_OR_RETURN(options.master_key,
                    read_master_key(flags.key_file.empty() ? home + "/master.key" : flags.key_file));
@@ -102,6 +110,11 @@ Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string
   }
   opened.store = std::move(*store);
   opened.state = "on";
+  if (!flags.remote.empty()) {
+    const auto tier = store::open_tier(flags.remote);
+    if (!tier.ok()) return Error(tier.error().code(), "--kv-remote: {}", tier.error().message());
+    opened.tier = std::make_unique<store::GuardedTier>(*tier, options.fingerprint, system_clock());
+  }
   log::info("kv store: {} ({}), {} MiB for blocks of {} bytes", home, opened.backend->name(), flags.size_bytes >> 20,
             options.payload_bytes);
   return opened;

@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 #include "store/store.h"
+#include "store/tier.h"
 
 namespace deepinfer {
 
@@ -17,6 +18,7 @@ struct KvStoreFlags {
   uint64_t size_bytes = 20ull << 30;     // of all together
   std::string key_file;                  // empty: master.key in the first directory
   bool encrypt = false;
+  std::string remote;  // address of a tier behind the store (store/tier.h); empty: none
 };
 
 void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags);
@@ -27,6 +29,7 @@ Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::strin
 
 struct OpenedKvStore {
   std::unique_ptr<store::IoBackend> backend;
+  std::unique_ptr<store::GuardedTier> tier;  // null: none
   std::unique_ptr<store::Store> store;  // null: none was asked for, or it can't be had now (said in the log)
   std::string state = "off";            // why there is none
 };

@@ -99,6 +99,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
                                                   options.weights_cache_directory));
   EngineFlags flags = options.engine_flags;
   flags.engine.store = served.kv_store.store.get();
+  flags.engine.store_tier = served.kv_store.tier.get();
   ASSIGN_OR_RETURN(flags.engine.speculation.temperatures, load_calibration(options.model_directory));
   ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), flags, served.counters));
   served.tokens = make_token_source(*served.opened.engine);
@@ -132,14 +133,15 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   signals.expect();  // before a client can know that we listen
   ASSIGN_OR_RETURN(const auto gateway,
                    Gateway::start(gateway_options, {*served.tokens, tokenizer, system_clock(), system_seed,
-                                                    served.kv_store.store.get()}));
+                                                    served.kv_store.store.get(), served.kv_store.tier.get()}));
   std::unique_ptr<KvAdmin> admin;
   if (options.admin_port) {
     if (served.kv_store.store == nullptr) {
       return Error(Code::kInvalidArgument, "--admin-port: there is no KV store to look after ({})",
                    served.kv_store.state);
     }
-    ASSIGN_OR_RETURN(admin, KvAdmin::start(*options.admin_port, *served.kv_store.store, *served.tokens, system_clock()));
+    ASSIGN_OR_RETURN(admin, KvAdmin::start(*options.admin_port, *served.kv_store.store, served.kv_store.tier.get(),
+                                           *served.tokens, system_clock()));
     print_output("admin on http://127.0.0.1:{}\n", admin->port());
   }
   RETURN_IF_ERROR(print_addresses(gateway_options, gateway->port()));

@@ -134,7 +134,7 @@ std::unique_ptr<StoreQueue> Engine::Impl::make_store_queue() {
   if (options.store == nullptr || !options.prefix_cache) return nullptr;
   CHECK(options.store->geometry().payload_bytes == model->memory_plan().kv_block_bytes);
   auto queue = std::make_unique<StoreQueue>(
-      *options.store, clock, [this](BlockId block) { return model->block_bytes(block); },
+      *options.store, options.store_tier, clock, [this](BlockId block) { return model->block_bytes(block); },
       [this](StoreTaskPtr task) {
         inbox.push({.kind = LoopMessage::Kind::kStore, .submission = {}, .task = std::move(task)});
       });

@@ -145,6 +145,7 @@ class EngineLoop {
   std::unique_ptr<StepRunner> runner_;
   StoreQueue* const store_;
   store::LoadCost load_cost_;
+  store::LoadCost tier_cost_{.first_byte_s = 0.005, .bytes_per_s = 2e8};
   int64_t num_asked_ = 0;     // finds and loads on their way
   int64_t store_held_ = 0;    // blocks that writes and loads refer to
   std::vector<StoreTaskPtr> planned_loads_;  // to start when no step runs that may still read their blocks

@@ -12,6 +12,37 @@ namespace {
 constexpr std::chrono::milliseconds kDomainWait{250}, kStagingWait{2};
 constexpr std::chrono::seconds kOldestWrite{30};  // a unit that waits longer for room in staging loses its tail
 constexpr std::chrono::seconds kStopLimit{5}, kDomainRetry{30};
+constexpr std::chrono::milliseconds kTierFindLimit{200}, kTierWriteLimit{10'000};
+constexpr size_t kTierFindPiece = 64, kTierLoadPiece = 16;  // most blocks of one call
+constexpr size_t kMostReplicating = 64 << 20;               // bytes; a tier that is further behind misses blocks
+
+std::chrono::milliseconds until(const Clock& clock, Clock::time_point deadline) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - clock.now());
+}
+
+size_t leading_ok(std::span<const store::TierStatus> statuses) {
+  const auto other =
+      std::ranges::find_if(statuses, [](store::TierStatus one) { return one != store::TierStatus::kOk; });
+  return static_cast<size_t>(other - statuses.begin());
+}
+
+store::MissReason reason_of(store::TierStatus status) {
+  switch (status) {
+    case store::TierStatus::kOk:
+      return store::MissReason::kNone;
+    case store::TierStatus::kAbsent:
+      return store::MissReason::kAbsent;
+    case store::TierStatus::kCorrupt:
+      return store::MissReason::kCorrupt;
+    case store::TierStatus::kTimeout:
+      return store::MissReason::kDeadline;
+    case store::TierStatus::kFailed:
+      return store::MissReason::kIo;
+    case store::TierStatus::kDown:
+      return store::MissReason::kDriveDown;
+  }
+  return store::MissReason::kIo;
+}
 
 }  // namespace
 
@@ -59,29 +90,51 @@ void Lane::run() {
 
 // ---- StoreQueue ------------------------------------------------------------------------------------------------------
 
-StoreQueue::StoreQueue(store::Store& store, const Clock& clock, BlockBytes block_bytes, Answer answer)
-    : store_(store), clock_(clock), block_bytes_(std::move(block_bytes)), answer_(std::move(answer)) {}
+StoreQueue::StoreQueue(store::Store& store, store::GuardedTier* tier, const Clock& clock, BlockBytes block_bytes,
+                       Answer answer)
+    : store_(store), tier_(tier), clock_(clock), block_bytes_(std::move(block_bytes)), answer_(std::move(answer)) {}
 
 StoreQueue::~StoreQueue() {
   {
     const std::lock_guard lock(mu_);
     write_until_ = clock_.now() + kStopLimit;
   }
-  reads_.stop();
+  reads_.stop();  // and only then the tier's, which it posts to
   writes_.stop();
+  tier_reads_.stop();
+  tier_writes_.stop();
+}
+
+void StoreQueue::post(Lane& lane, StoreTaskPtr task, std::function<void(StoreTaskPtr)> work) {
+  // A function object has to be copyable; the lane calls it once.
+  lane.post(
+      [shared = std::make_shared<StoreTaskPtr>(std::move(task)), work = std::move(work)] { work(std::move(*shared)); });
 }
 
 void StoreQueue::submit(StoreTaskPtr task) {
   const bool reads = task->kind == StoreTask::Kind::kFind || task->kind == StoreTask::Kind::kLoad;
-  Lane& lane = reads ? reads_ : writes_;
-  // A function object has to be copyable; the lane calls it once.
-  lane.post([this, shared = std::make_shared<StoreTaskPtr>(std::move(task))] {
-    StoreTaskPtr task = std::move(*shared);
+  post(reads ? reads_ : writes_, std::move(task), [this](StoreTaskPtr task) {
     switch (task->kind) {
-      case StoreTask::Kind::kFind: find(*task); break;
-      case StoreTask::Kind::kLoad: load(*task); break;
-      case StoreTask::Kind::kWrite: write(*task); break;
-      case StoreTask::Kind::kTouch: store_.touch(task->domain, task->keys); return;
+      case StoreTask::Kind::kFind:
+        find(*task);
+        if (tier_ == nullptr || task->done == task->keys.size()) break;
+        return post(tier_reads_, std::move(task), [this](StoreTaskPtr task) {
+          find_in_tier(*task);
+          answer_(std::move(task));
+        });
+      case StoreTask::Kind::kLoad:
+        load(*task);
+        if (task->done == task->blocks.size() || task->reason != store::MissReason::kNone) break;
+        return post(tier_reads_, std::move(task), [this](StoreTaskPtr task) {
+          load_from_tier(*task);
+          answer_(std::move(task));
+        });
+      case StoreTask::Kind::kWrite:
+        write(*task);
+        break;
+      case StoreTask::Kind::kTouch:
+        store_.touch(task->domain, task->keys);
+        return;
     }
     answer_(std::move(task));
   });
@@ -94,7 +147,24 @@ void StoreQueue::find(StoreTask& task) {
   task.reason = task.hit.reason();
 }
 
+// What the store lacks; blocks there are exact ones.
+void StoreQueue::find_in_tier(StoreTask& task) {
+  const auto deadline = std::min(task.deadline, clock_.now() + kTierFindLimit);
+  size_t piece = 1;  // most often it has none of them
+  for (size_t at = task.done; at < task.keys.size(); piece = std::min(4 * piece, kTierFindPiece)) {
+    const auto left = until(clock_, deadline);
+    if (left.count() <= 0 || tier_reads_.stopping()) return;
+    const auto keys = std::span(task.keys).subspan(at, std::min(piece, task.keys.size() - at));
+    const size_t found = leading_ok(tier_->exists(keys, left));
+    task.num_remote += found;
+    at += found;
+    if (found < keys.size()) return;
+  }
+  task.reason = store::MissReason::kNone;
+}
+
 void StoreQueue::load(StoreTask& task) {
+  if (task.num_remote == task.blocks.size()) return;
   const auto begin = clock_.now();
   if (begin >= task.deadline || reads_.stopping()) {
     task.reason = store::MissReason::kDeadline;
@@ -109,8 +179,38 @@ void StoreQueue::load(StoreTask& task) {
   task.seconds = std::chrono::duration<double>(clock_.now() - begin).count();
 }
 
+// Behind what the store gave. The store takes what it lacked, if it has room for it.
+void StoreQueue::load_from_tier(StoreTask& task) {
+  const auto begin = clock_.now();
+  while (task.done < task.blocks.size()) {
+    const auto left = until(clock_, task.deadline);
+    if (left.count() <= 0 || tier_reads_.stopping()) {
+      task.reason = store::MissReason::kDeadline;
+      break;
+    }
+    const size_t count = std::min(kTierLoadPiece, task.blocks.size() - task.done);
+    std::vector<std::span<std::byte>> payloads;
+    for (size_t i = 0; i < count; ++i) payloads.push_back(block_bytes_(task.blocks[task.done + i]));
+    const auto statuses = tier_->get(std::span(task.keys).subspan(task.done, count), payloads, left);
+    const size_t good = leading_ok(statuses);
+    for (size_t i = 0; i < good; ++i, ++task.done) {
+      store::BlockInfo info;
+      info.domain = task.domain;
+      info.key = task.keys[task.done];
+      info.parent = task.done == 0 ? task.parent : task.keys[task.done - 1];
+      info.block_index = static_cast<uint32_t>(task.first_block) + static_cast<uint32_t>(task.done);
+      store_.put(info, payloads[i]);
+    }
+    if (good == count) continue;
+    task.reason = reason_of(statuses[good]);
+    break;
+  }
+  task.remote_seconds = std::chrono::duration<double>(clock_.now() - begin).count();
+}
+
 // In order, so that a chain lies in one piece on the drive. Staging that stays full costs the tail.
 void StoreQueue::write(StoreTask& task) {
+  size_t known = 0;  // leading blocks that the store has already: they were offered to the tier then
   const auto give_up_at = clock_.now() + kOldestWrite;
   store::BlockInfo info{.domain = task.domain,
                         .key = {},
@@ -123,16 +223,51 @@ void StoreQueue::write(StoreTask& task) {
     info.key = task.keys[i];
     while (true) {
       const auto result = store_.put(info, block_bytes_(task.blocks[i]));
+      known += result == store::PutResult::kPresent && known == i ? 1 : 0;
       if (result == store::PutResult::kQueued || result == store::PutResult::kPresent) break;
-      if (result != store::PutResult::kFull) return;
+      if (result != store::PutResult::kFull) return replicate(task, known);
       std::unique_lock lock(mu_);
-      if (clock_.now() >= std::min(give_up_at, write_until_)) return;
+      if (clock_.now() >= std::min(give_up_at, write_until_)) return replicate(task, known);
       lock.unlock();
       std::this_thread::sleep_for(kStagingWait);
     }
     info.parent = task.keys[i];
     task.done = i + 1;
   }
+  replicate(task, known);
+}
+
+// Copies of blocks [first, end) go to the tier; derived ones stay here.
+void StoreQueue::replicate(const StoreTask& task, size_t first) {
+  if (tier_ == nullptr || task.lineage != store::Lineage::kExact || first == task.blocks.size()) return;
+  const size_t bytes = (task.blocks.size() - first) * block_bytes();
+  if (replicating_bytes_ + bytes > kMostReplicating) return tier_->count_dropped(task.blocks.size() - first);
+  std::vector<store::Digest> keys(task.keys.begin() + static_cast<ptrdiff_t>(first), task.keys.end());
+  std::vector<std::vector<std::byte>> values;
+  for (size_t i = first; i < task.blocks.size(); ++i) {
+    const auto payload = block_bytes_(task.blocks[i]);
+    values.emplace_back(payload.begin(), payload.end());
+  }
+  uint32_t ttl_hours = 0;
+  for (const store::DomainInfo& domain : store_.domains()) {
+    if (domain.number == task.domain) ttl_hours = domain.ttl_hours;
+  }
+  replicating_bytes_ += bytes;
+  tier_writes_.post([this, bytes, ttl_hours, keys = std::move(keys), values = std::move(values)] {
+    auto deadline = clock_.now() + kTierWriteLimit;
+    {
+      const std::lock_guard lock(mu_);
+      deadline = std::min(deadline, write_until_);
+    }
+    const std::vector<std::span<const std::byte>> payloads(values.begin(), values.end());
+    const auto left = until(clock_, deadline);
+    if (left.count() > 0) {
+      tier_->put(keys, payloads, std::chrono::hours(ttl_hours), left);
+    } else {
+      tier_->count_dropped(keys.size());
+    }
+    replicating_bytes_ -= bytes;
+  });
 }
 
 std::optional<StoreQueue::Tenant> StoreQueue::tenant(const std::string& name) {

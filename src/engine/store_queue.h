@@ -1,11 +1,13 @@
 // What the engine asks of the KV store, on threads of its own: neither a step nor an admission ever waits for a drive
 // (private to the room). docs/kv-store.md, "In the engine".
 //
-// Reads (find, load) and writes (write-behind, uses, new domains) have a thread each. Answers come back as messages.
-// A block that a task names is held by a reference that the engine thread gave; the engine thread takes it back with the
-// answer. So a write copies out of the arena what nobody changes, and a load fills blocks that nobody reads.
+// Reads (find, load) and writes (write-behind, uses, new domains) have a thread each, and a remote tier has two more,
+// so that a slow one holds up nothing else. Answers come back as messages. A block that a task names is held by a
+// reference that the engine thread gave; the engine thread takes it back with the answer. So a write copies out of the
+// arena what nobody changes, and a load fills blocks that nobody reads.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -21,6 +23,7 @@
 #include "base/clock.h"
 #include "cache/prefix_cache.h"
 #include "store/store.h"
+#include "store/tier.h"
 
 namespace deepinfer {
 
@@ -40,13 +43,16 @@ struct StoreTask {
   std::vector<BlockId> held;     // the blocks before, so that they stay
   std::vector<int32_t> tokens;   // of the blocks
   std::vector<uint64_t> others;  // requests that wait for the same blocks
-  Clock::time_point deadline;
+  Clock::time_point deadline;    // of a find: for asking the tier
+
+  // Blocks of the tier. An answered find: those it has behind the hit; a load: the last ones of `blocks`.
+  size_t num_remote = 0;
 
   // The answer. Find: `hit`, which a load then reads. Write: blocks that the store took.
   store::Hit hit;
   size_t done = 0;
   store::MissReason reason = store::MissReason::kNone;
-  double seconds = 0;
+  double seconds = 0, remote_seconds = 0;  // what the load took of each
 };
 using StoreTaskPtr = std::unique_ptr<StoreTask>;
 
@@ -75,8 +81,8 @@ class StoreQueue {
   using BlockBytes = std::function<std::span<std::byte>(BlockId)>;
   using Answer = std::function<void(StoreTaskPtr)>;
 
-  // Borrows the store. `answer` is called on this queue's threads, once for every task but kTouch.
-  StoreQueue(store::Store& store, const Clock& clock, BlockBytes block_bytes, Answer answer);
+  // Borrows store and tier (null: none). `answer` is called on this queue's threads, once for every task but kTouch.
+  StoreQueue(store::Store& store, store::GuardedTier* tier, const Clock& clock, BlockBytes block_bytes, Answer answer);
   // Writes what is waiting into the store, for a limited time; loads in flight end at their deadlines.
   ~StoreQueue();
 
@@ -92,11 +98,16 @@ class StoreQueue {
   std::optional<Tenant> tenant(const std::string& name);
 
  private:
+  void post(Lane& lane, StoreTaskPtr task, std::function<void(StoreTaskPtr)> work);
   void find(StoreTask& task);
+  void find_in_tier(StoreTask& task);
   void load(StoreTask& task);
+  void load_from_tier(StoreTask& task);
   void write(StoreTask& task);
+  void replicate(const StoreTask& task, size_t first);
 
   store::Store& store_;
+  store::GuardedTier* const tier_;
   const Clock& clock_;
   const BlockBytes block_bytes_;
   const Answer answer_;
@@ -111,7 +122,9 @@ class StoreQueue {
   std::unordered_map<std::string, Making> being_made_;            // guarded by mu_
   Clock::time_point write_until_ = Clock::time_point::max();      // guarded by mu_; set when stopping
 
-  Lane reads_, writes_;  // last members: they end before the rest goes
+  std::atomic<size_t> replicating_bytes_{0};  // copies that wait for the tier
+
+  Lane reads_, writes_, tier_reads_, tier_writes_;  // last members: they end before the rest goes
 };
 
 }  // namespace deepinfer

@@ -73,10 +73,10 @@ void EngineLoop::ask_store(Job& job) {
   task->lineage = job.exact() ? store::Lineage::kExact : store::Lineage::kDerived;
   task->first_block = first;
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + full);
+  job.store_until = task->deadline = clock_.now() + options_.store_load_limit;
   store_->submit(std::move(task));
   ++num_asked_;
   job.at_store = Job::AtStore::kFinding;
-  job.store_until = clock_.now() + options_.store_load_limit;
 }
 
 void EngineLoop::take_answer(StoreTaskPtr task) {
@@ -119,7 +119,8 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   job.at_store = Job::AtStore::kDone;
   job.store_reason = reason_of(task->reason);
   if (*job.store_reason == MissReason::kNone) job.store_reason.reset();
-  const int64_t end = task->first_block + static_cast<int64_t>(task->done);
+  const int64_t local_end = task->first_block + static_cast<int64_t>(task->done);
+  const int64_t end = local_end + static_cast<int64_t>(task->num_remote);
   const int64_t memory = blocks_in_memory(job, end);
   if (memory < task->first_block || memory == end) return;  // the prefix went meanwhile, or all of it is here
 
@@ -138,11 +139,20 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   }
   int64_t spare = blocks_to_spare();
   for (const BlockId block : held) spare -= cache_.blocks().references(block) == 0 ? 1 : 0;
-  const int64_t count = std::min(end - memory, spare);
-  const int64_t saved = first_row_after(job, (memory + count) * kBlockTokens) - job.hit->start;
   if (const double row = cost_.prefill_row_seconds(); row > 0) load_cost_.prefill_tokens_per_s = 1 / row;
-  if (count <= 0 || saved <= 0 ||
-      !store::load_pays(load_cost_, static_cast<uint64_t>(count), store_->block_bytes(), static_cast<uint64_t>(saved))) {
+  const auto saved_by = [&](int64_t count) {
+    return count <= 0 ? 0 : first_row_after(job, (memory + count) * kBlockTokens) - job.hit->start;
+  };
+  const auto pays = [&](int64_t count) {
+    const int64_t local = std::clamp<int64_t>(local_end - memory, 0, count);
+    const double seconds = store::load_seconds(load_cost_, static_cast<uint64_t>(local), store_->block_bytes()) +
+                           store::load_seconds(tier_cost_, static_cast<uint64_t>(count - local), store_->block_bytes());
+    return saved_by(count) > 0 && store::load_pays(seconds, load_cost_, static_cast<uint64_t>(saved_by(count)));
+  };
+  int64_t count = std::min(end - memory, spare);
+  if (count > local_end - memory && !pays(count)) count = local_end - memory;  // without the tier, then
+  const int64_t saved = saved_by(count);
+  if (count <= 0 || !pays(count)) {
     const bool no_windows = job.exact() && first_row_after(job, end * kBlockTokens) == 0;
     job.store_reason = no_windows ? MissReason::kWindowLost : MissReason::kNotWorthIt;
     return;
@@ -155,13 +165,17 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
     CHECK(block.ok());  // they were counted
     task->blocks.push_back(*block);
   }
-  task->hit.shorten(static_cast<size_t>(memory - task->first_block + count));
+  const int64_t local = std::clamp<int64_t>(local_end - memory, 0, count);
+  task->num_remote = static_cast<size_t>(count - local);
+  task->hit.shorten(static_cast<size_t>(memory - task->first_block + local));
   task->skip = static_cast<size_t>(memory - task->first_block);
+  task->parent = memory == 0 ? job.submission->root : job.keys[static_cast<size_t>(memory - 1)];
   task->first_block = memory;
   task->keys.assign(job.keys.begin() + memory, job.keys.begin() + memory + count);
   task->tokens.assign(job.tokens.begin() + memory * kBlockTokens, job.tokens.begin() + (memory + count) * kBlockTokens);
   task->held = std::move(held);
   task->done = 0;
+  task->reason = store::MissReason::kNone;
   job.store_until = task->deadline =
       clock_.now() + store::load_limit(load_cost_, static_cast<uint64_t>(saved), options_.store_load_limit);
   job.at_store = Job::AtStore::kLoading;
@@ -180,11 +194,13 @@ void EngineLoop::start_loads() {
 void EngineLoop::finish_load(StoreTask& task) {
   ++stats_.store_loads;
   stats_.store_loaded += static_cast<int64_t>(task.done);
-  stats_.store_load_ns += static_cast<int64_t>(task.seconds * 1e9);
-  load_cost_.observe(task.done, store_->block_bytes(), task.seconds);
+  stats_.store_load_ns += static_cast<int64_t>((task.seconds + task.remote_seconds) * 1e9);
+  const size_t local = std::min(task.done, task.blocks.size() - task.num_remote);
+  load_cost_.observe(local, store_->block_bytes(), task.seconds);
+  tier_cost_.observe(task.done - local, store_->block_bytes(), task.remote_seconds);
   loading_.erase(task.keys.front());
   for (size_t i = 0; i < task.done; ++i) {
-    const bool exact = task.hit.lineage(task.skip + i) == store::Lineage::kExact;
+    const bool exact = i >= local || task.hit.lineage(task.skip + i) == store::Lineage::kExact;
     cache_.blocks().publish(task.blocks[i], task.keys[i],
                             std::span<const int32_t>(task.tokens).subspan(i * kBlockTokens, kBlockTokens),
                             exact ? Lineage::kExact : Lineage::kDerived);

@@ -32,6 +32,7 @@ class GatewayCore {
   const AnswerService& service() const { return service_; }
   const std::string& model() const { return service_.served_model_name; }
   store::Store* store() const { return service_.parts.store; }
+  store::GuardedTier* tier() const { return service_.parts.tier; }
   TokenSource& tokens() const { return service_.parts.tokens; }
   const Tokenizer& tokenizer() const { return service_.parts.tokenizer; }
   const ServiceMetrics& metrics() const { return metrics_; }

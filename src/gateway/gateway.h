@@ -17,6 +17,7 @@
 #include "net/http_server.h"
 #include "recipe/recipe.h"
 #include "store/store.h"
+#include "store/tier.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -46,6 +47,7 @@ struct GatewayParts {
   const Clock& clock;
   std::function<uint64_t()> random;  // seeds and ids; thread-safe
   store::Store* store = nullptr;     // for /metrics and /status; null: none
+  store::GuardedTier* tier = nullptr;  // the same
 };
 
 // Thread-safe.

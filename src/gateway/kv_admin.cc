@@ -35,7 +35,15 @@ std::optional<store::Digest> digest_of(std::string_view hex) {
   return digest;
 }
 
-std::string stats_to_json(const store::StoreStats& stats) {
+using Values = std::vector<std::pair<std::string, uint64_t>>;
+
+Values counters_of(const store::TierStats& stats) {
+  return {{"gets", stats.gets},     {"hits", stats.hits},         {"puts", stats.puts},
+          {"failed", stats.failed}, {"timeouts", stats.timeouts}, {"corrupt", stats.corrupt},
+          {"trips", stats.trips},   {"dropped", stats.dropped},   {"negative_hits", stats.negative_hits}};
+}
+
+std::string stats_to_json(const store::StoreStats& stats, const store::GuardedTier* tier) {
   std::string out;
   JsonWriter json(out);
   json.begin_object()
@@ -85,7 +93,15 @@ std::string stats_to_json(const store::StoreStats& stats) {
         .member("quarantined_queues", drive.quarantined_queues)
         .end_object();
   }
-  json.end_array().end_object();
+  json.end_array();
+  if (tier != nullptr) {
+    const store::TierStats tier_stats = tier->stats();
+    json.key("tier").begin_object().member("name", tier->name()).member("up", !tier_stats.down);
+    json.member("latency_ms", tier_stats.latency_ms);
+    for (const auto& [name, value] : counters_of(tier_stats)) json.member(name, value);
+    json.end_object();
+  }
+  json.end_object();
   return out;
 }
 
@@ -129,7 +145,8 @@ HttpResponse refusal(const Error& error) { return refusal(status_of(error.code()
 
 class Server : public KvAdmin {
  public:
-  Server(store::Store& store, TokenSource& tokens, const Clock& clock) : store_(store), tokens_(tokens), clock_(clock) {}
+  Server(store::Store& store, store::GuardedTier* tier, TokenSource& tokens, const Clock& clock)
+      : store_(store), tier_(tier), tokens_(tokens), clock_(clock) {}
   ~Server() override { http_.reset(); }
 
   Status listen(uint16_t port) {
@@ -155,7 +172,7 @@ class Server : public KvAdmin {
     const auto below = [&](std::string_view method, std::string_view prefix) {
       return request.method == method && request.path.starts_with(prefix) && request.path.size() > prefix.size();
     };
-    if (is("GET", "/kv/stats")) return {.body = stats_to_json(store_.stats())};
+    if (is("GET", "/kv/stats")) return {.body = stats_to_json(store_.stats(), tier_)};
     if (is("GET", "/kv/domains")) return list_domains();
     if (below("PUT", "/kv/quota/")) return set_quota(request.path.substr(10), request.body);
     if (below("DELETE", "/kv/domain/")) return delete_domain(request.path.substr(11));
@@ -280,6 +297,7 @@ class Server : public KvAdmin {
     Clock::time_point until;
   };
   store::Store& store_;
+  store::GuardedTier* const tier_;
   TokenSource& tokens_;
   const Clock& clock_;
   std::mutex mu_;
@@ -289,14 +307,14 @@ class Server : public KvAdmin {
 
 }  // namespace
 
-Result<std::unique_ptr<KvAdmin>> KvAdmin::start(uint16_t port, store::Store& store, TokenSource& tokens,
-                                                const Clock& clock) {
-  auto server = std::make_unique<Server>(store, tokens, clock);
+Result<std::unique_ptr<KvAdmin>> KvAdmin::start(uint16_t port, store::Store& store, store::GuardedTier* tier,
+                                                TokenSource& tokens, const Clock& clock) {
+  auto server = std::make_unique<Server>(store, tier, tokens, clock);
   RETURN_IF_ERROR(server->listen(port));
   return std::unique_ptr<KvAdmin>(std::move(server));
 }
 
-std::string kv_metrics_text(const store::StoreStats& stats) {
+std::string kv_metrics_text(const store::StoreStats& stats, const store::GuardedTier* tier) {
   std::string text;
   const auto one = [&](std::string_view name, std::string_view type, auto value) {
     text += fmt::format("# TYPE deepinfer_kv_{0} {1}\ndeepinfer_kv_{0} {2}\n", name, type, value);
@@ -324,7 +342,6 @@ std::string kv_metrics_text(const store::StoreStats& stats) {
       text += fmt::format("deepinfer_kv_{}{{{}=\"{}\"}} {}\n", name, label, key, value);
     }
   };
-  using Values = std::vector<std::pair<std::string, uint64_t>>;
   labelled("dropped_total", "counter", "reason",
            Values{{"full", stats.dropped_full},
                   {"budget", stats.dropped_budget},
@@ -350,10 +367,15 @@ std::string kv_metrics_text(const store::StoreStats& stats) {
   by_drive("drive_corrupt_total", "counter", [](const DriveStats& drive) { return drive.corrupt; });
   by_drive("drive_read_errors_total", "counter", [](const DriveStats& drive) { return drive.read_errors; });
   by_drive("drive_reclaims_total", "counter", [](const DriveStats& drive) { return drive.reclaims; });
+  if (tier == nullptr) return text;
+  const store::TierStats tier_stats = tier->stats();
+  one("tier_up", "gauge", uint64_t{!tier_stats.down});
+  one("tier_latency_seconds", "gauge", tier_stats.latency_ms / 1e3);
+  for (const auto& [name, value] : counters_of(tier_stats)) one(fmt::format("tier_{}_total", name), "counter", value);
   return text;
 }
 
-std::string kv_status_text(const store::StoreStats& stats) {
+std::string kv_status_text(const store::StoreStats& stats, const store::GuardedTier* tier) {
   std::string text = fmt::format("kv_backend            {:>16}\nkv_records            {:>16}\nkv_persisted          {:>16}\n"
                                  "kv_queued_bytes       {:>16}\nkv_promised_bytes     {:>16}\nkv_demoted            {:>16}\n"
                                  "kv_evicted            {:>16}\nkv_expired            {:>16}\nkv_retention_hours    {:>16.0f}\n",
@@ -365,7 +387,12 @@ std::string kv_status_text(const store::StoreStats& stats) {
                         drive.used_bytes >> 20, drive.capacity_bytes >> 20, drive.records, drive.corrupt,
                         drive.read_errors);
   }
-  return text;
+  if (tier == nullptr) return text;
+  const store::TierStats tier_stats = tier->stats();
+  text += fmt::format("kv_tier {}: {}; {:.1f} ms;", tier->name(), tier_stats.down ? "left alone after failures" : "ok",
+                      tier_stats.latency_ms);
+  for (const auto& [name, value] : counters_of(tier_stats)) text += fmt::format(" {} {}", value, name);
+  return text + "\n";
 }
 
 }  // namespace deepinfer

@@ -10,13 +10,14 @@
 #include "gateway/token_source.h"
 #include "net/http_server.h"
 #include "store/store.h"
+#include "store/tier.h"
 
 namespace deepinfer {
 
-// What Prometheus reads of the store.
-std::string kv_metrics_text(const store::StoreStats& stats);
+// What Prometheus reads of the store, and of the tier behind it (null: none).
+std::string kv_metrics_text(const store::StoreStats& stats, const store::GuardedTier* tier);
 // For people.
-std::string kv_status_text(const store::StoreStats& stats);
+std::string kv_status_text(const store::StoreStats& stats, const store::GuardedTier* tier);
 
 // Serves
 //   GET    /kv/stats                     everything that is counted, drives included
@@ -30,9 +31,9 @@ std::string kv_status_text(const store::StoreStats& stats);
 // origin sends are refused. Thread-safe.
 class KvAdmin {
  public:
-  // Everything is borrowed and outlives it. kIo: the port can't be bound.
-  static Result<std::unique_ptr<KvAdmin>> start(uint16_t port, store::Store& store, TokenSource& tokens,
-                                                const Clock& clock);
+  // Everything is borrowed and outlives it; the tier may be null. kIo: the port can't be bound.
+  static Result<std::unique_ptr<KvAdmin>> start(uint16_t port, store::Store& store, store::GuardedTier* tier,
+                                                TokenSource& tokens, const Clock& clock);
   virtual ~KvAdmin() = default;
   virtual uint16_t port() const = 0;
 };

@@ -1,5 +1,7 @@
 #include "store/domains.h"
 
+#include <algorithm>
+
 #include "base/crc32c.h"
 #include "store/little_endian.h"
 
@@ -105,14 +107,34 @@ std::optional<uint32_t> DomainTable::find(std::string_view name) const {
   return std::nullopt;
 }
 
-uint32_t DomainTable::create(std::string_view name, uint64_t now_ms) {
+uint32_t DomainTable::create(std::string_view name, uint64_t now_ms, bool shared) {
   DomainInfo domain;
   domain.number = static_cast<uint32_t>(domains_.size() + 1);
   domain.id = id_of(name);
   domain.created_ms = now_ms;
-  random_bytes(domain.secret);
+  if (shared) {
+    const auto num_earlier = std::ranges::count(domains_, domain.id, &DomainInfo::id);
+    domain.secret = shared_secret(domain.id, static_cast<size_t>(num_earlier));
+  } else {
+    random_bytes(domain.secret);
+  }
   domains_.push_back(domain);
   return domain.number;
+}
+
+Key DomainTable::shared_secret(const Digest& id, size_t num_earlier) const {
+  return derive_key(derive_key(master_, "kv shared domain", num_earlier),
+                    {reinterpret_cast<const char*>(id.data()), id.size()}, 0);
+}
+
+size_t DomainTable::num_private() const {
+  size_t count = 0;
+  for (auto domain = domains_.begin(); domain != domains_.end(); ++domain) {
+    const auto num_earlier =
+        std::count_if(domains_.begin(), domain, [&](const DomainInfo& one) { return one.id == domain->id; });
+    count += domain->live && domain->secret != shared_secret(domain->id, static_cast<size_t>(num_earlier)) ? 1 : 0;
+  }
+  return count;
 }
 
 const DomainInfo* DomainTable::get(uint32_t number) const {

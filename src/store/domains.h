@@ -37,7 +37,11 @@ class DomainTable {
   std::vector<std::byte> serialize() const;
 
   std::optional<uint32_t> find(std::string_view name) const;
-  uint32_t create(std::string_view name, uint64_t now_ms);
+  // A new secret is random, so that deleting it leaves nothing to find its blocks by. `shared`: it follows from the
+  // master key, the name and how often the name was deleted here, so that tables under one master key agree.
+  uint32_t create(std::string_view name, uint64_t now_ms, bool shared = false);
+  // How many live ones other tables under this master key would not agree with.
+  size_t num_private() const;
   // Null for unknown and deleted numbers.
   const DomainInfo* get(uint32_t number) const;
   DomainInfo* get(uint32_t number);
@@ -58,6 +62,7 @@ class DomainTable {
 
  private:
   Digest id_of(std::string_view name) const;
+  Key shared_secret(const Digest& id, size_t num_earlier) const;
   Key master_;
   std::vector<DomainInfo> domains_;  // number i at i - 1
 };

@@ -25,11 +25,16 @@ struct LoadCost {
   }
 };
 
-// True when reading `blocks` of `block_bytes` takes less than 0.8 of computing the `tokens` that they save.
+inline double load_seconds(const LoadCost& cost, uint64_t blocks, uint64_t block_bytes) {
+  return blocks == 0 ? 0 : cost.first_byte_s + static_cast<double>(blocks * block_bytes) / cost.bytes_per_s;
+}
+
+// True when a load takes less than 0.8 of computing the `tokens` that it saves.
+inline bool load_pays(double load_s, const LoadCost& cost, uint64_t tokens) {
+  return load_s < 0.8 * static_cast<double>(tokens) / cost.prefill_tokens_per_s;
+}
 inline bool load_pays(const LoadCost& cost, uint64_t blocks, uint64_t block_bytes, uint64_t tokens) {
-  if (blocks == 0) return false;
-  const double load = cost.first_byte_s + static_cast<double>(blocks * block_bytes) / cost.bytes_per_s;
-  return load < 0.8 * static_cast<double>(tokens) / cost.prefill_tokens_per_s;
+  return blocks > 0 && load_pays(load_seconds(cost, blocks, block_bytes), cost, tokens);
 }
 
 // min(configured, 0.7 of computing those tokens).

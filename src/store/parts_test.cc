@@ -215,6 +215,24 @@ TEST(Domains, ADeletedOneLeavesNoSecretAndItsNumberStaysTaken) {
   EXPECT_NE(DomainTable::chain_key(*table.get(2)), before);
 }
 
+TEST(Domains, SharedOnesAgreeUnderOneMasterKeyUntilOneIsDeleted) {
+  Key master{}, another{};
+  another[0] = std::byte{1};
+  DomainTable here(master), there(master), stranger(another);
+  for (DomainTable* table : {&here, &there, &stranger}) table->create("acme", 5, true);
+  there.create("other", 5, true);
+  EXPECT_EQ(here.get(1)->secret, there.get(1)->secret);
+  EXPECT_NE(here.get(1)->secret, stranger.get(1)->secret);
+  EXPECT_NE(there.get(1)->secret, there.get(2)->secret);
+  EXPECT_EQ(there.num_private(), 0u);
+  ASSERT_TRUE(here.destroy(1));
+  here.create("acme", 6, true);
+  EXPECT_NE(here.get(2)->secret, there.get(1)->secret);
+  EXPECT_EQ(here.num_private(), 0u);
+  here.create("private", 6);
+  EXPECT_EQ(here.num_private(), 1u);
+}
+
 TEST(Domains, EveryDamagedByteAndCutIsRefused) {
   DomainTable table(Key{});
   table.create("acme", 5);

@@ -131,6 +131,12 @@ Status StoreImpl::open() {
   }
   for (const DomainInfo& domain : domains_.all())
     if (domain.live) promises_.set_quota(domain.number, domain.quota_bytes);
+  if (const size_t count = domains_.num_private(); options_.shared_domains && count > 0) {
+    log::warn(
+        "kv store: {}: {} tenants had blocks here before there was a remote tier; they share none with other "
+        "machines until their domain is deleted (DELETE /kv/domain/...)",
+        options_.drives[0], count);
+  }
 
   for (auto& drive : drives_) {
     if (drive->health == Health::kFailed) continue;
@@ -266,10 +272,11 @@ Result<uint32_t> StoreImpl::domain(std::string_view name) {
     if (const auto found = domains_.find(name)) return *found;
     if (options_.mode == StoreMode::kReadOnly)
       return Error(Code::kUnavailable, "KV domain: unknown here, and this process does not write");
-    number = domains_.create(name, now_ms());
+    number = domains_.create(name, now_ms(), options_.shared_domains);
   }
   if (const Status saved = save_domains(); !saved.ok()) {
     const std::lock_guard lock(mu_);
+    domains_.get(number)->id = {};  // it was never there: its name was not deleted
     domains_.destroy(number);  // its secret is not on disk: blocks under it would be lost at the next start
     return saved.error();
   }

@@ -39,6 +39,7 @@ struct StoreOptions {
   std::array<uint32_t, kMaxGroups> group_bytes{};  // their sum is payload_bytes
   Key master_key{};
   bool encrypt = false;
+  bool shared_domains = false;  // new domains get the secret that other stores under this master key give them
   StoreMode mode = StoreMode::kReadWrite;
 
   // Without threads nothing moves except in step(); for tests and simulations.

@@ -75,8 +75,9 @@ std::vector<TierStatus> GuardedTier::finish(std::span<const kv_tier_status> raw)
   return statuses;
 }
 
-// The breaker counts calls, not keys: one that failed anywhere is a failure.
-void GuardedTier::count(std::span<const TierStatus> statuses) {
+// The breaker counts calls, not keys: one that failed anywhere is a failure. Only a get or put that went well says that
+// the tier is well: one may know its names and yet not give its values.
+void GuardedTier::count(std::span<const TierStatus> statuses, bool moved_values) {
   const std::lock_guard lock(mu_);
   bool bad = false;
   for (const TierStatus status : statuses) {
@@ -86,6 +87,7 @@ void GuardedTier::count(std::span<const TierStatus> statuses) {
     bad |= status == TierStatus::kFailed || status == TierStatus::kTimeout;
   }
   if (!bad) {
+    if (!moved_values) return;
     failures_ = 0;
     cool_down_ = options_.first_cool_down;
     return;
@@ -144,7 +146,7 @@ std::vector<TierStatus> GuardedTier::get(std::span<const Digest> keys,
     else
       std::copy(value.begin() + kTierHeaderBytes, value.end(), payloads[i].begin());
   }
-  count(statuses);
+  count(statuses, true);
   const std::lock_guard lock(mu_);
   const double ms = std::chrono::duration<double, std::milli>(clock_.now() - start).count();
   stats_.latency_ms = stats_.latency_ms == 0 ? ms : 0.9 * stats_.latency_ms + 0.1 * ms;
@@ -179,7 +181,7 @@ std::vector<TierStatus> GuardedTier::put(std::span<const Digest> keys,
   tier_.put(tier_.self, names.size(), names.data(), buffers.data(), static_cast<uint32_t>(ttl.count()),
             limit.count(), raw.data());
   const std::vector<TierStatus> statuses = finish(raw);
-  count(statuses);
+  count(statuses, true);
   const std::lock_guard lock(mu_);
   stats_.puts += keys.size();
   for (size_t i = 0; i < keys.size(); ++i)
@@ -194,7 +196,7 @@ std::vector<TierStatus> GuardedTier::ask(decltype(kv_tier::exists) function, std
   const auto names = raw_keys(keys);
   function(tier_.self, names.size(), names.data(), limit.count(), raw.data());
   const std::vector<TierStatus> statuses = finish(raw);
-  count(statuses);
+  count(statuses, false);
   return statuses;
 }
 
@@ -204,6 +206,11 @@ std::vector<TierStatus> GuardedTier::exists(std::span<const Digest> keys, std::c
 
 std::vector<TierStatus> GuardedTier::remove(std::span<const Digest> keys, std::chrono::milliseconds limit) {
   return ask(tier_.remove, keys, limit);
+}
+
+void GuardedTier::count_dropped(size_t blocks) {
+  const std::lock_guard lock(mu_);
+  stats_.dropped += blocks;
 }
 
 TierStats GuardedTier::stats() const {

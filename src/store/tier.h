@@ -19,6 +19,7 @@ enum class TierStatus { kOk, kAbsent, kFailed, kTimeout, kCorrupt, kDown };
 
 struct TierStats {
   uint64_t gets = 0, hits = 0, puts = 0, failed = 0, timeouts = 0, corrupt = 0, negative_hits = 0, trips = 0;
+  uint64_t dropped = 0;   // blocks that were not offered to it, because it was behind
   double latency_ms = 0;  // moving average of answered gets
   bool down = false;
 };
@@ -50,12 +51,13 @@ class GuardedTier {
                               std::chrono::milliseconds limit);
   std::vector<TierStatus> exists(std::span<const Digest> keys, std::chrono::milliseconds limit);
   std::vector<TierStatus> remove(std::span<const Digest> keys, std::chrono::milliseconds limit);
+  void count_dropped(size_t blocks);
   TierStats stats() const;
   std::string_view name() const { return tier_.name; }
 
  private:
   bool is_down() const;
-  void count(std::span<const TierStatus> statuses);
+  void count(std::span<const TierStatus> statuses, bool moved_values);
   std::vector<TierStatus> finish(std::span<const kv_tier_status> raw);
   std::vector<TierStatus> ask(decltype(kv_tier::exists) function, std::span<const Digest> keys,
                               std::chrono::milliseconds limit);
@@ -89,6 +91,13 @@ struct S3Options {
 // An S3 bucket; one object a block. kInvalidArgument; kUnavailable when the host has no address. Whether the bucket
 // answers shows at the first call.
 Result<kv_tier> make_s3_tier(const S3Options& options);
+// A tier by its address:
+//   file:///DIRECTORY
+//   redis://HOST[:PORT][/PREFIX]
+//   s3://BUCKET[/PREFIX]       AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY of the
+//   environment lib:LIBRARY[?OPTIONS]      a tier of your own (kv_tier.h)
+// kInvalidArgument says what is wrong with the address; else as the makers below.
+Result<kv_tier> open_tier(const std::string& address);
 // From a shared library that exports `kv_tier* deepinfer_kv_tier_open(const char* options)`.
 Result<kv_tier> load_tier(const std::string& library, const std::string& options);
 

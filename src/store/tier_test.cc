@@ -315,6 +315,19 @@ TEST(RedisTier, ThatDoesNotAnswerIsRefusedWithItsAddress) {
   EXPECT_NE(tier.error().message().find("127.0.0.1:1"), std::string::npos);
 }
 
+TEST(OpenTier, AnAddressThatIsWrongIsNamedWithWhatWasExpected) {
+  ::unsetenv("AWS_ACCESS_KEY_ID");
+  for (const char* address :
+       {"", "nfs://x", "file://relative", "redis://", "redis://host:x", "redis://host:0", "s3://", "s3://b"}) {
+    const auto tier = open_tier(address);
+    ASSERT_FALSE(tier.ok()) << address;
+    EXPECT_EQ(tier.error().code(), Code::kInvalidArgument) << address;
+    EXPECT_NE(tier.error().message().find(address), std::string::npos) << tier.error().message();
+  }
+  EXPECT_EQ(open_tier("redis://127.0.0.1:1").error().code(), Code::kUnavailable);
+  EXPECT_EQ(open_tier("lib:/no/such/tier.so?x").error().code(), Code::kNotFound);
+}
+
 TEST(LoadTier, ALibraryThatIsMissingIsNamed) {
   const auto tier = load_tier("/no/such/tier.so", "");
   ASSERT_FALSE(tier.ok());

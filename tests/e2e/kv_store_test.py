@@ -4,9 +4,11 @@ import http.client
 import json
 import pathlib
 import random
+import socket
 import subprocess
 import time
 
+import pytest
 import served
 
 NEW_TOKENS = 4
@@ -73,6 +75,58 @@ def test_t01_a_long_prompt_is_found_after_a_restart(tmp_path, capsys):
             f"({100_000 // 128 * FULL_BLOCK_BYTES / 1e9:.2f} s at 1 GB/s): "
             f"{100 * (1 - (rows_100k * row_s + 100_000 // 128 * FULL_BLOCK_BYTES / 1e9) / (100_000 * row_s)):.1f} % less"
         )
+
+
+@pytest.fixture(params=["directory", "redis"])
+def tier(request, tmp_path):
+    """The name of a tier and its address."""
+    if request.param == "directory":
+        yield request.param, f"file://{tmp_path}/shared"
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    redis = subprocess.Popen(["redis-server", "--port", str(port), "--save", "", "--dir", tmp_path], stdout=subprocess.DEVNULL)
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                break
+        time.sleep(0.05)
+    yield request.param, f"redis://127.0.0.1:{port}"
+    redis.terminate()
+    redis.wait()
+
+
+def test_two_machines_share_a_tier(tier, tmp_path):
+    name, address = tier
+    key = tmp_path / "key"
+    key.write_bytes(bytes(range(32)))
+    remote = ("--kv-key-file", str(key), "--kv-remote", address, "--kv-size", "256M")
+    text = prompt_of(600)
+    first = served.Server("--kv-dir", str(tmp_path / "first"), *remote)
+    assert ask(first, text)[1]["prompt_cache_hit_tokens"] == 0
+    assert first.stop() == 0
+    second = served.Server("--kv-dir", str(tmp_path / "second"), *remote)
+    usage = ask(second, text)[1]
+    assert usage["prompt_cache_hit_tokens"] == (usage["prompt_tokens"] - 1) // 128 * 128
+    metrics = second.request("GET", "/metrics")[1].decode()
+    assert f"deepinfer_kv_tier_hits_total {usage['prompt_cache_hit_tokens'] // 128}\n" in metrics
+    assert f"kv_tier {name}: ok" in second.request("GET", "/status")[1].decode()
+    assert second.stop() == 0
+
+
+def test_a_remote_tier_that_cannot_be_had_is_named(tmp_path):
+    def refused(*options):
+        command = [served.BINARY, "serve", "--model", served.MODEL_DIRECTORY, "--port", "0", *options]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert ended.returncode != 0
+        return ended.stderr
+
+    directory = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
+    assert "nfs://x" in refused(*directory, "--kv-remote", "nfs://x")
+    assert "127.0.0.1:1" in refused(*directory, "--kv-remote", "redis://127.0.0.1:1")
+    assert "--kv-dir" in refused("--kv-remote", "redis://127.0.0.1")
+    assert "--kv-encrypt" in refused(*directory, "--kv-encrypt", "--kv-remote", "redis://127.0.0.1")
 
 
 def test_a_second_server_on_the_same_directory_serves_without_it(tmp_path):

@@ -33,6 +33,7 @@ class StoreOnDisk {
     options.commit_delay = std::chrono::milliseconds(1);
     options.fingerprint = store::sha256(std::as_bytes(std::span(&weights, 1)));
     options.master_key[0] = std::byte{1};
+    options.shared_domains = shared_domains;
     options.read_bytes = 1 << 20;
     auto opened = store::Store::open(options, *backend_, system_clock());
     if (!opened.ok()) {
@@ -49,6 +50,7 @@ class StoreOnDisk {
   static Clock::time_point soon() { return system_clock().now() + std::chrono::seconds(60); }
 
   store::ReadFaults faults;
+  bool shared_domains = false;  // as where there is a remote tier
 
  private:
   std::string path_;

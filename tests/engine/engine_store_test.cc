@@ -1,8 +1,10 @@
 // The engine with a KV store behind its prefix cache: what comes back after a restart, and that no fault of the store
 // reaches a request. Families of kv-and-routing C.3; the equality of bits (T01) is in tests/invariance.
+#include <fstream>
 #include <thread>
 
 #include "engine_store_support.h"
+#include "store/tier.h"
 
 namespace deepinfer {
 namespace {
@@ -368,7 +370,194 @@ TEST_P(EngineStoreTest, T11_APoolAlmostInUseStillServesAllAndGivesEverythingBack
   expect_settled();
 }
 
+// ---- a remote tier behind the store
+// ----------------------------------------------------------------------------------
+
+// A directory that two machines share.
+class EngineTierTest : public EngineStoreTest {
+ protected:
+  EngineTierTest() : shared_(std::filesystem::temp_directory_path() / fmt::format("deepinfer-tier-{}", ::getpid())) {
+    std::filesystem::remove_all(shared_);
+    disk_.shared_domains = true;
+  }
+  ~EngineTierTest() override {
+    engine_.reset();
+    std::filesystem::remove_all(shared_);
+  }
+  void open_with(const Result<kv_tier>& tier, EngineOptions options = {}) {
+    engine_.reset();
+    ASSERT_TRUE(tier.ok()) << tier.error().message();
+    const uint64_t weights = 1;
+    tier_ = std::make_unique<store::GuardedTier>(*tier, store::sha256(std::as_bytes(std::span(&weights, 1))),
+                                                 system_clock());
+    options.store_tier = tier_.get();
+    open(true, options);
+  }
+  void open_shared() { open_with(store::open_tier("file://" + shared_.string())); }
+  // The same service on a machine with an empty store.
+  void move_to_another_machine() {
+    engine_.reset();
+    disk_.close();
+    std::filesystem::remove_all(disk_.path());
+  }
+  void wait_for_puts(uint64_t count) {
+    for (int i = 0; i < 20'000 && tier_->stats().puts < count; ++i) pause();
+    EXPECT_EQ(tier_->stats().puts, count);
+  }
+  std::vector<std::filesystem::path> values() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(shared_)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    return files;
+  }
+
+  const std::filesystem::path shared_;
+  std::unique_ptr<store::GuardedTier> tier_;
+};
+
+TEST_P(EngineTierTest, BlocksOfOneMachineAreFoundOnAnotherAndThenInItsOwnStore) {
+  open_shared();
+  run(request(21));
+  flush();
+  wait_for_puts(kFull);
+  move_to_another_machine();
+  open_shared();
+  const Outcome got = run(request(21));
+  EXPECT_EQ(got.cached, kFull * kBlockTokens);
+  EXPECT_EQ(tier_->stats().hits, static_cast<uint64_t>(kFull));
+  flush();
+  open();  // without the tier
+  const Outcome again = run(request(21));
+  EXPECT_EQ(again.cached, kFull * kBlockTokens);
+  EXPECT_EQ(again.tokens, got.tokens);
+  expect_settled();
+}
+
+TEST_P(EngineTierTest, ThePartInTheStoreAndThePartInTheTierMakeOneHit) {
+  EngineRequest longer = request(22, 650), shorter = longer;
+  shorter.prompt_ids.resize(300);
+  open_shared();
+  run(longer);
+  flush();
+  wait_for_puts(5);
+  move_to_another_machine();
+  EngineOptions no_states;
+  no_states.state_ttl = Clock::duration(0);
+  open_with(store::open_tier("file://" + shared_.string()), no_states);
+  EXPECT_EQ(run(shorter).cached, 256);
+  flush();
+  open_with(store::open_tier("file://" + shared_.string()), no_states);
+  EXPECT_EQ(run(longer).cached, 640);
+  EXPECT_EQ(engine_->stats().store_loaded, 5);
+  EXPECT_EQ(tier_->stats().hits, 3u);
+  expect_settled();
+}
+
+TEST_P(EngineTierTest, ATenantFindsNothingOfAnotherThere) {
+  open_shared();
+  EngineRequest mine = request(23), other = request(23);
+  mine.tenant = "a";
+  other.tenant = "b";
+  run(mine);
+  flush();
+  wait_for_puts(kFull);
+  move_to_another_machine();
+  open_shared();
+  EXPECT_EQ(run(other).cached, 0);
+  EXPECT_EQ(run(mine).cached, kFull * kBlockTokens);
+}
+
+TEST_P(EngineTierTest, DerivedBlocksStayAtHome) {
+  open_shared();
+  EngineRequest longer = request(24), shorter = longer;
+  shorter.prompt_ids.resize(300);
+  run(shorter);
+  flush();
+  wait_for_puts(2);
+  open_shared();  // without window states: what follows the two blocks is computed behind a replay
+  run(longer);
+  flush();
+  EXPECT_EQ(engine_->stats().store_written, 1);
+  engine_.reset();
+  tier_.reset();
+  EXPECT_EQ(values().size(), 2u);
+}
+
+TEST_P(EngineTierTest, DamagedValuesShortenTheHitAndTheAnswerIsThatOfTheShorterHit) {
+  open_shared();
+  const EngineRequest asked = request(25, 1200);  // long enough for a load to pay on any machine
+  run(asked);
+  flush();
+  wait_for_puts(9);
+  for (const auto& value : values()) {
+    std::fstream file(value, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(200);
+    file.put('\x55');
+    file.put('\x2A');
+    file.close();
+    std::filesystem::last_write_time(
+        value, std::filesystem::file_time_type::clock::now() + std::chrono::hours(1));  // its expiry
+  }
+  move_to_another_machine();
+  open_shared();
+  const Outcome cold_run = cold(asked);
+  const Outcome got = run(asked);
+  EXPECT_EQ(got.cached, 0);
+  EXPECT_EQ(got.tokens, cold_run.tokens);
+  EXPECT_EQ(engine_->stats().misses_corrupt, 1) << describe(engine_->stats());
+  EXPECT_GT(tier_->stats().corrupt, 0u);
+  expect_settled();
+}
+
+// Says that it has everything and then keeps the caller to the end of its limit.
+kv_tier hanging_tier() {
+  kv_tier tier = {};
+  tier.abi = DEEPINFER_KV_TIER_ABI;
+  tier.name = "hanging";
+  tier.exists = [](void*, size_t count, const kv_tier_key*, int64_t, kv_tier_status* status) {
+    std::fill_n(status, count, KV_TIER_OK);
+  };
+  tier.get = [](void*, size_t count, const kv_tier_key*, kv_tier_buffer*, int64_t limit_ms, kv_tier_status* status) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(limit_ms));
+    std::fill_n(status, count, KV_TIER_TIMEOUT);
+  };
+  tier.put = [](void*, size_t count, const kv_tier_key*, const kv_tier_buffer*, uint32_t, int64_t,
+                kv_tier_status* status) { std::fill_n(status, count, KV_TIER_FAILED); };
+  tier.remove = [](void*, size_t count, const kv_tier_key*, int64_t, kv_tier_status* status) {
+    std::fill_n(status, count, KV_TIER_FAILED);
+  };
+  tier.close = [](void*) {};
+  return tier;
+}
+
+TEST_P(EngineTierTest, ATierThatHangsCostsADeadlineAndAfterThreeIsLeftAlone) {
+  open_with(hanging_tier());
+  for (uint32_t seed = 30; seed < 34; ++seed) {
+    const Outcome cold_run = cold(request(seed, 1200));
+    const Outcome got = run(request(seed, 1200));
+    EXPECT_EQ(got.cached, 0);
+    EXPECT_EQ(got.tokens, cold_run.tokens);
+  }
+  flush();
+  EXPECT_GE(tier_->stats().trips, 1u) << describe(engine_->stats());
+  EXPECT_TRUE(tier_->stats().down);
+  expect_settled();
+}
+
+TEST_P(EngineTierTest, ClosingWhileATierHangsEndsEveryRequest) {
+  EngineOptions options;
+  options.store_load_limit = std::chrono::seconds(1);
+  open_with(hanging_tier(), options);
+  Receiver receivers[3];
+  for (uint32_t i = 0; i < 3; ++i) ASSERT_TRUE(engine_->submit(request(40 + i, 1200), receivers[i].sink()).ok());
+  engine_.reset();
+  for (const Receiver& receiver : receivers) EXPECT_TRUE(receiver.is_done());
+}
+
 INSTANTIATE_TEST_SUITE_P(Depth, EngineStoreTest, testing::Values(0, 1),
+                         [](const auto& info) { return "Depth" + std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Depth, EngineTierTest, testing::Values(1),
                          [](const auto& info) { return "Depth" + std::to_string(info.param); });
 
 }  // namespace
