@@ -43,36 +43,56 @@ Values counters_of(const store::TierStats& stats) {
           {"trips", stats.trips},   {"dropped", stats.dropped},   {"negative_hits", stats.negative_hits}};
 }
 
+Values gauges_of(const store::StoreStats& stats) {
+  return {{"records", stats.records},
+          {"index_bytes", stats.index_bytes},
+          {"queued_bytes", stats.queued_bytes},
+          {"promised_bytes", stats.promised_bytes},
+          {"promised_limit_bytes", stats.promised_limit_bytes}};
+}
+
+Values counters_of(const store::StoreStats& stats) {
+  return {{"puts", stats.puts},
+          {"present", stats.present},
+          {"persisted", stats.persisted},
+          {"demoted", stats.demoted},
+          {"evicted", stats.evicted},
+          {"expired", stats.expired},
+          {"broken_promises", stats.broken_promises},
+          {"lookups", stats.lookups},
+          {"hit_blocks", stats.hit_blocks},
+          {"loaded_blocks", stats.loaded_blocks},
+          {"verified_bytes", stats.verified_bytes}};
+}
+
+Values drops_of(const store::StoreStats& stats) {
+  return {{"full", stats.dropped_full},
+          {"budget", stats.dropped_budget},
+          {"no_room", stats.dropped_no_room},
+          {"error", stats.dropped_error}};
+}
+
+Values misses_of(const store::StoreStats& stats) {
+  Values misses;
+  for (size_t i = 1; i < store::kNumMissReasons; ++i) {
+    misses.emplace_back(store::miss_reason_name(static_cast<store::MissReason>(i)), stats.misses[i]);
+  }
+  return misses;
+}
+
 std::string stats_to_json(const store::StoreStats& stats, const store::GuardedTier* tier) {
   std::string out;
   JsonWriter json(out);
-  json.begin_object()
-      .member("backend", stats.backend)
-      .member("records", stats.records)
-      .member("index_bytes", stats.index_bytes)
-      .member("queued_bytes", stats.queued_bytes)
-      .member("promised_bytes", stats.promised_bytes)
-      .member("promised_limit_bytes", stats.promised_limit_bytes)
-      .member("projected_retention_s", stats.projected_retention_s)
-      .member("puts", stats.puts)
-      .member("present", stats.present)
-      .member("persisted", stats.persisted)
-      .member("demoted", stats.demoted)
-      .member("dropped_full", stats.dropped_full)
-      .member("dropped_budget", stats.dropped_budget)
-      .member("dropped_no_room", stats.dropped_no_room)
-      .member("dropped_error", stats.dropped_error)
-      .member("evicted", stats.evicted)
-      .member("expired", stats.expired)
-      .member("broken_promises", stats.broken_promises)
-      .member("lookups", stats.lookups)
-      .member("hit_blocks", stats.hit_blocks)
-      .member("loaded_blocks", stats.loaded_blocks)
-      .member("verified_bytes", stats.verified_bytes);
+  const auto members = [&](const Values& values) {
+    for (const auto& [name, value] : values) json.member(name, value);
+  };
+  json.begin_object().member("backend", stats.backend);
+  members(gauges_of(stats));
+  json.member("projected_retention_s", stats.projected_retention_s);
+  members(counters_of(stats));
+  for (const auto& [reason, count] : drops_of(stats)) json.member("dropped_" + reason, count);
   json.key("misses").begin_object();
-  for (size_t i = 1; i < store::kNumMissReasons; ++i) {
-    json.member(store::miss_reason_name(static_cast<store::MissReason>(i)), stats.misses[i]);
-  }
+  members(misses_of(stats));
   json.end_object().key("drives").begin_array();
   for (const store::DriveStats& drive : stats.drives) {
     json.begin_object()
@@ -98,7 +118,7 @@ std::string stats_to_json(const store::StoreStats& stats, const store::GuardedTi
     const store::TierStats tier_stats = tier->stats();
     json.key("tier").begin_object().member("name", tier->name()).member("up", !tier_stats.down);
     json.member("latency_ms", tier_stats.latency_ms);
-    for (const auto& [name, value] : counters_of(tier_stats)) json.member(name, value);
+    members(counters_of(tier_stats));
     json.end_object();
   }
   json.end_object();
@@ -319,39 +339,17 @@ std::string kv_metrics_text(const store::StoreStats& stats, const store::Guarded
   const auto one = [&](std::string_view name, std::string_view type, auto value) {
     text += fmt::format("# TYPE deepinfer_kv_{0} {1}\ndeepinfer_kv_{0} {2}\n", name, type, value);
   };
-  one("records", "gauge", stats.records);
-  one("index_bytes", "gauge", stats.index_bytes);
-  one("queued_bytes", "gauge", stats.queued_bytes);
-  one("promised_bytes", "gauge", stats.promised_bytes);
-  one("promised_limit_bytes", "gauge", stats.promised_limit_bytes);
+  for (const auto& [name, value] : gauges_of(stats)) one(name, "gauge", value);
   one("retention_projected_seconds", "gauge", stats.projected_retention_s);
-  one("puts_total", "counter", stats.puts);
-  one("present_total", "counter", stats.present);
-  one("persisted_total", "counter", stats.persisted);
-  one("demoted_total", "counter", stats.demoted);
-  one("evicted_total", "counter", stats.evicted);
-  one("expired_total", "counter", stats.expired);
-  one("broken_promises_total", "counter", stats.broken_promises);
-  one("lookups_total", "counter", stats.lookups);
-  one("hit_blocks_total", "counter", stats.hit_blocks);
-  one("loaded_blocks_total", "counter", stats.loaded_blocks);
-  one("verified_bytes_total", "counter", stats.verified_bytes);
+  for (const auto& [name, value] : counters_of(stats)) one(name + "_total", "counter", value);
   const auto labelled = [&](std::string_view name, std::string_view type, std::string_view label, auto&& values) {
     text += fmt::format("# TYPE deepinfer_kv_{} {}\n", name, type);
     for (const auto& [key, value] : values) {
       text += fmt::format("deepinfer_kv_{}{{{}=\"{}\"}} {}\n", name, label, key, value);
     }
   };
-  labelled("dropped_total", "counter", "reason",
-           Values{{"full", stats.dropped_full},
-                  {"budget", stats.dropped_budget},
-                  {"no_room", stats.dropped_no_room},
-                  {"error", stats.dropped_error}});
-  Values misses;
-  for (size_t i = 1; i < store::kNumMissReasons; ++i) {
-    misses.emplace_back(store::miss_reason_name(static_cast<store::MissReason>(i)), stats.misses[i]);
-  }
-  labelled("misses_total", "counter", "reason", misses);
+  labelled("dropped_total", "counter", "reason", drops_of(stats));
+  labelled("misses_total", "counter", "reason", misses_of(stats));
   const auto by_drive = [&](std::string_view name, std::string_view type, auto&& get) {
     Values values;
     for (size_t i = 0; i < stats.drives.size(); ++i) values.emplace_back(std::to_string(i), get(stats.drives[i]));
