@@ -15,6 +15,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
@@ -29,7 +30,19 @@ namespace deepinfer {
 namespace {
 
 using Ids = std::vector<int32_t>;
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Time of this process on a CPU, so that neighbours on the machine don't count. Of one compute thread it is the time of
+// a machine of its own.
+class CpuClock : public Clock {
+ public:
+  time_point now() const override {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return time_point(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
+  }
+  std::chrono::system_clock::time_point wall_now() const override { return system_clock().wall_now(); }
+};
+const CpuClock cpu_clock;
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -40,11 +53,15 @@ double median(std::vector<double> values) {
 struct Setup {
   std::string directory = DEEPINFER_SOURCE_DIR "/models/mini";
   std::string texts = DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl";
-  int threads = 1, rounds = 3;
+  int threads = 1, rounds = 3, warm_rounds = 3;
+  bool one_at_a_time = false;
   int64_t tokens = 64;
   double temperature = 0;
   std::vector<double> acceptance;
   std::vector<int64_t> streams = {1, 4, 16, 64};
+
+  const Clock& clock() const { return threads == 1 ? static_cast<const Clock&>(cpu_clock) : system_clock(); }
+  double now() const { return std::chrono::duration<double>(clock().now().time_since_epoch()).count(); }
 };
 
 [[noreturn]] void fail(const std::string& message) {
@@ -132,6 +149,7 @@ struct Bench {
     EngineOptions options;
     options.max_running = streams;
     options.prefix_cache = false;
+    options.clock = &setup.clock();
     options.speculation = speculation;
     return std::make_unique<Engine>(std::move(model), options, *counters);
   }
@@ -139,12 +157,11 @@ struct Bench {
   // Answers of `tokens` tokens each, all at once; tokens a second, prompts included.
   double run(Engine& engine, std::span<const Ids> prompts, std::vector<Ids>* answers = nullptr) const {
     struct Stream {
-      std::vector<double> times;
       Ids tokens;
       std::promise<void> done;
     };
     std::vector<Stream> streams(prompts.size());
-    const double begin = now();
+    const double begin = setup.now();
     for (size_t i = 0; i < prompts.size(); ++i) {
       EngineRequest request;
       request.prompt_ids = prompts[i];
@@ -153,24 +170,28 @@ struct Bench {
       request.sampling.seed = i;
       const auto id = engine.submit(std::move(request), [&stream = streams[i]](const EngineEvent& event) {
         if (event.kind == EngineEvent::Kind::kFinished) return stream.done.set_value();
-        stream.times.push_back(now());
         stream.tokens.push_back(event.token_id);
       });
       if (!id.ok()) fail(id.error().message());
     }
-    double last = begin;
     int64_t tokens = 0;
     for (Stream& stream : streams) {
       stream.done.get_future().wait();
-      tokens += std::ssize(stream.times);
-      last = std::max(last, stream.times.back());
+      tokens += std::ssize(stream.tokens);
       if (answers != nullptr) answers->push_back(std::move(stream.tokens));
     }
-    return static_cast<double>(tokens) / (last - begin);
+    return static_cast<double>(tokens) / (setup.now() - begin);
   }
 };
 
-void print_case(const Case& c, double off) {
+// The median over the rounds of this case's rate beside the other's in the same round.
+double times_of(const Case& c, const Case& other) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < c.rates.size(); ++i) ratios.push_back(c.rates[i] / other.rates[i]);
+  return median(ratios);
+}
+
+void print_case(const Case& c, const Case& off) {
   int64_t verified = 0, accepted = 0;
   std::string places;
   for (size_t k = 0; k < c.stats.verified.size(); ++k) {
@@ -180,7 +201,7 @@ void print_case(const Case& c, double off) {
       places += fmt::format(" {:.2f}", static_cast<double>(c.stats.accepted[k]) / static_cast<double>(c.stats.verified[k]));
     }
   }
-  fmt::print("  {:<10}{:9.1f} tokens/s = {:5.2f}x off", c.name, median(c.rates), median(c.rates) / off);
+  fmt::print("  {:<10}{:9.1f} tokens/s = {:6.3f}x off", c.name, median(c.rates), times_of(c, off));
   if (c.stats.drafted > 0) {
     fmt::print("; {:5.2f} verified and {:4.2f} accepted a pass, by place{}, calibration error {:.3f}",
                static_cast<double>(verified) / static_cast<double>(c.stats.draft_passes),
@@ -216,32 +237,30 @@ void compare(const Setup& setup, int64_t streams, std::optional<double> acceptan
       };
     }
   }
-  const bool small = setup.directory.ends_with("mini");  // others fit memory one at a time
-  const int warm_rounds = small ? 3 : 1;
-  const auto measure = [&](Case& c, int round) {
+  const auto measure = [&](Case& c) {
     if (c.engine == nullptr) {
       c.engine = bench.open(c.speculation, streams);
-      for (int i = 0; i < warm_rounds; ++i) bench.run(*c.engine, prompts);  // costs are learnt
+      for (int i = 0; i < setup.warm_rounds; ++i) bench.run(*c.engine, prompts);  // costs are learnt
     }
     c.rates.push_back(bench.run(*c.engine, prompts));
     c.stats = c.engine->stats();
-    if (!small && round + 1 == setup.rounds) c.engine.reset();
   };
-  if (small) {
-    for (int round = 0; round < setup.rounds; ++round) {
-      for (Case& c : cases) measure(c, round);
+  if (setup.one_at_a_time) {
+    for (Case& c : cases) {
+      for (int round = 0; round < setup.rounds; ++round) measure(c);
+      c.engine.reset();
     }
   } else {
-    for (Case& c : cases) {
-      for (int round = 0; round < setup.rounds; ++round) measure(c, round);
+    for (int round = 0; round < setup.rounds; ++round) {
+      for (Case& c : cases) measure(c);
     }
   }
   fmt::print("\n{} stream(s){}\n", streams, acceptance ? fmt::format(", each draft right with {:.1f}", *acceptance) : "");
-  const double off = median(cases[0].rates);
+  const Case& off = cases[0];
   for (const Case& c : cases) print_case(c, off);
   if (!acceptance) return;
   // The same costs with exactly the expected tokens: rate of a fixed number times expected / seen tokens a step.
-  double ideal = off;
+  double ideal = 1;
   for (size_t i = 1; i <= 5; ++i) {
     const Case& c = cases[i];
     double expected = 1, survival = 1;
@@ -249,9 +268,10 @@ void compare(const Setup& setup, int64_t streams, std::optional<double> acceptan
     int64_t seen = 0;
     for (const int64_t accepted : c.stats.accepted) seen += accepted;
     const double per_step = 1 + static_cast<double>(seen) / static_cast<double>(c.stats.verified[0]);
-    ideal = std::max(ideal, median(c.rates) * expected / per_step);
+    ideal = std::max(ideal, times_of(c, off) * expected / per_step);
   }
-  fmt::print("  ideal     {:9.1f} tokens/s; scheduled reaches {:.0f} % of it\n", ideal, 100 * median(cases.back().rates) / ideal);
+  fmt::print("  ideal     {:6.3f}x off; scheduled reaches {:.0f} % of it\n", ideal,
+             100 * times_of(cases.back(), off) / ideal);
 }
 
 }  // namespace
@@ -265,13 +285,19 @@ int main(int argc, char** argv) {
   parser.add_option("--texts", setup.texts, "lines of JSON, each with \"ids\"")->capture_default_str();
   parser.add_option("--threads", setup.threads)->capture_default_str();
   parser.add_option("--rounds", setup.rounds)->check(CLI::PositiveNumber)->capture_default_str();
+  parser.add_option("--warm-rounds", setup.warm_rounds, "before them, in which costs are learnt")
+      ->capture_default_str();
+  parser.add_flag("--one-at-a-time", setup.one_at_a_time, "for checkpoints of which memory holds one");
   parser.add_option("--tokens", setup.tokens, "of each answer")->check(CLI::Range(8, 400))->capture_default_str();
   parser.add_option("--temperature", setup.temperature)->capture_default_str();
   parser.add_option("--acceptance", setup.acceptance, "force drafts to be right with these probabilities");
   parser.add_option("--streams", setup.streams)->capture_default_str();
   CLI11_PARSE(parser, argc, argv);
-  fmt::print("speculation_bench: {}, {} compute thread(s), priority {}; medians of {} rounds, {} tokens an answer, temperature {}\n",
-             setup.directory, setup.threads, bench::raise_priority(), setup.rounds, setup.tokens, setup.temperature);
+  fmt::print(
+      "speculation_bench: {}, {} compute thread(s), {}, priority {}; medians of {} rounds, {} tokens an answer, "
+      "temperature {}\n",
+      setup.directory, setup.threads, setup.threads == 1 ? "CPU times" : "wall times", bench::raise_priority(),
+      setup.rounds, setup.tokens, setup.temperature);
   for (const int64_t streams : setup.streams) {
     if (setup.acceptance.empty()) compare(setup, streams, std::nullopt);
     for (const double acceptance : setup.acceptance) compare(setup, streams, acceptance);

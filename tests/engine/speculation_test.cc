@@ -59,6 +59,44 @@ EngineRequest request_of(const std::vector<int32_t>& prompt, int64_t i) {
   return request;
 }
 
+JsonValue read_file(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  const auto value = parse_json(std::string(std::istreambuf_iterator<char>(file), {}));
+  EXPECT_TRUE(value.ok()) << path;
+  return value.ok() ? *value : JsonValue();
+}
+
+// The mini without its draft stages, as a checkpoint of another maker might be; goes with this.
+class MiniWithoutDraftStages {
+ public:
+  MiniWithoutDraftStages()
+      : path_(std::filesystem::temp_directory_path() / fmt::format("deepinfer-no-stages-{}", ::getpid())) {
+    std::filesystem::create_directories(path_);
+    for (const auto& entry : std::filesystem::directory_iterator(model_directory("mini"))) {
+      if (entry.is_regular_file()) std::filesystem::copy_file(entry.path(), path_ / entry.path().filename());
+    }
+    rewrite("config.json", [](JsonValue& config) {
+      JsonValue& text = *config.find("text_config");
+      *text.find("num_nextn_predict_layers") = JsonValue(0);
+      text.find("compress_ratios")->array()->resize(static_cast<size_t>(*text.find("num_hidden_layers")->int64()));
+    });
+    rewrite("model.safetensors.index.json", [](JsonValue& index) {
+      std::erase_if(*index.find("weight_map")->object(),
+                    [](const JsonMember& tensor) { return tensor.key.starts_with("mtp."); });
+    });
+  }
+  ~MiniWithoutDraftStages() { std::filesystem::remove_all(path_); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  void rewrite(const char* name, const std::function<void(JsonValue&)>& change) const {
+    JsonValue value = read_file(path_ / name);
+    change(value);
+    std::ofstream(path_ / name) << to_json(value);
+  }
+  const std::filesystem::path path_;
+};
+
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
@@ -106,10 +144,10 @@ class SpeculationTest : public testing::Test {
 
   // All prompts through one engine, at most 24 answers submitted at a time.
   std::vector<Answer> run(const Setting& setting, int rounds = 1) {
-    auto model = load_model(model_directory("mini"), {.max_context_tokens = 512,
-                                                      .max_sequences = setting.states,
-                                                      .num_blocks = setting.blocks > 0 ? setting.blocks : 80,
-                                                      .max_batch_tokens = 128});
+    auto model = load_model(directory_, {.max_context_tokens = 512,
+                                         .max_sequences = setting.states,
+                                         .num_blocks = setting.blocks > 0 ? setting.blocks : 80,
+                                         .max_batch_tokens = 128});
     Counters counters;
     EngineOptions options;
     options.exact = setting.exact;
@@ -180,6 +218,7 @@ class SpeculationTest : public testing::Test {
     EXPECT_LT(accepted, verified);
   }
 
+  std::string directory_ = model_directory("mini");
   std::vector<std::vector<int32_t>> prompts_;
   std::shared_ptr<const OutputConstraint> constraint_;
   EngineStats stats_;
@@ -233,6 +272,15 @@ TEST_F(SpeculationTest, NorUnderAGrammar) {
   expect_mostly_right({.speculation = kFive}, 25);
   expect_mostly_right({.speculation = {.fixed_drafts = 2}, .depth = 1}, 25);
   expect_mostly_right({.speculation = {.proposer = DraftProposer::kNgram, .fixed_drafts = 5}}, 25);
+}
+
+TEST_F(SpeculationTest, WithoutDraftStagesCopiesAreProposed) {
+  const auto expected = run({.speculation = kOff});
+  const MiniWithoutDraftStages mini;
+  directory_ = mini.path();
+  EXPECT_TRUE(run({.speculation = kFive}) == expected);  // of DSpark there are none
+  EXPECT_EQ(stats_.drafted, 0);
+  expect_same(run({.speculation = {.proposer = DraftProposer::kNgram, .fixed_drafts = 5}}), expected);
 }
 
 TEST_F(SpeculationTest, ScheduledDraftsChangeNoAnswerEither) {
