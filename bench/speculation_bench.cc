@@ -54,7 +54,7 @@ struct Setup {
   std::string directory = DEEPINFER_SOURCE_DIR "/models/mini";
   std::string texts = DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl";
   int threads = 1, rounds = 3, warm_rounds = 3;
-  bool one_at_a_time = false;
+  bool one_at_a_time = false, no_fixed = false;
   int64_t tokens = 64;
   double temperature = 0;
   std::vector<double> acceptance;
@@ -203,7 +203,8 @@ void print_case(const Case& c, const Case& off) {
   }
   fmt::print("  {:<10}{:9.1f} tokens/s = {:6.3f}x off", c.name, median(c.rates), times_of(c, off));
   if (c.stats.drafted > 0) {
-    fmt::print("; {:5.2f} verified and {:4.2f} accepted a pass, by place{}, calibration error {:.3f}",
+    fmt::print("; drafts in {:.1f} % of steps, {:.2f} verified and {:.2f} accepted each time, by place{}, calibration error {:.3f}",
+               100 * static_cast<double>(c.stats.draft_passes) / static_cast<double>(c.stats.steps),
                static_cast<double>(verified) / static_cast<double>(c.stats.draft_passes),
                static_cast<double>(accepted) / static_cast<double>(c.stats.draft_passes), places,
                1e-6 * static_cast<double>(c.stats.calibration_error_ppm));
@@ -221,7 +222,7 @@ void compare(const Setup& setup, int64_t streams, std::optional<double> acceptan
   std::map<Ids, Ids> answers;
   std::vector<Case> cases;
   cases.push_back({.name = "off", .speculation = {.proposer = DraftProposer::kOff}});
-  for (int64_t drafts = 1; drafts <= 5; ++drafts) {
+  for (int64_t drafts = 1; drafts <= (setup.no_fixed ? 0 : 5); ++drafts) {
     cases.push_back({.name = fmt::format("fixed {}", drafts), .speculation = {.fixed_drafts = drafts}});
   }
   cases.push_back({.name = "scheduled", .speculation = {.temperatures = take(load_calibration(setup.directory))}});
@@ -258,7 +259,7 @@ void compare(const Setup& setup, int64_t streams, std::optional<double> acceptan
   fmt::print("\n{} stream(s){}\n", streams, acceptance ? fmt::format(", each draft right with {:.1f}", *acceptance) : "");
   const Case& off = cases[0];
   for (const Case& c : cases) print_case(c, off);
-  if (!acceptance) return;
+  if (!acceptance || setup.no_fixed) return;
   // The same costs with exactly the expected tokens: rate of a fixed number times expected / seen tokens a step.
   double ideal = 1;
   for (size_t i = 1; i <= 5; ++i) {
@@ -288,6 +289,7 @@ int main(int argc, char** argv) {
   parser.add_option("--warm-rounds", setup.warm_rounds, "before them, in which costs are learnt")
       ->capture_default_str();
   parser.add_flag("--one-at-a-time", setup.one_at_a_time, "for checkpoints of which memory holds one");
+  parser.add_flag("--no-fixed", setup.no_fixed, "only the schedule beside no drafts");
   parser.add_option("--tokens", setup.tokens, "of each answer")->check(CLI::Range(8, 400))->capture_default_str();
   parser.add_option("--temperature", setup.temperature)->capture_default_str();
   parser.add_option("--acceptance", setup.acceptance, "force drafts to be right with these probabilities");

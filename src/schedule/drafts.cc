@@ -98,7 +98,7 @@ namespace {
 
 constexpr int64_t kChoiceSteps = 8;     // for which the choice of whom to draft for stands
 constexpr int64_t kProbeSteps = 64;     // at least, between drafts that are made to see whether they pay
-constexpr double kProbeShare = 128;     // and the time of so many draft passes
+constexpr double kProbeShare = 256;     // and the time of so many draft passes
 constexpr float kProfileWeight = 0.2f;  // of the newest scores in what is expected of the next
 constexpr double kForget = 0.995;       // of promises, a verification
 
