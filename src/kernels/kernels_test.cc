@@ -149,7 +149,7 @@ TEST_P(TableTest, ProductsOfEveryShapeEqualTheReference) {
       const Matrix matrix = random_matrix(rng_, kind, rows, cols);
       const auto x = random_bf16(rng_, 70 * cols, 3.0f);
       compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(bench_.context(), x, cols),
-                       {1, 2, 3, 6, 7, 64, 70});
+                       {1, 2, 3, 6, 7, 64, 65, 66, 67, 68, 69, 70});
       compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols),
                        {1, 5, 70});
     }
@@ -171,18 +171,18 @@ TEST_P(TableTest, PlainWeightsOfEveryMagnitudeEqualTheReference) {
     const uint8_t strange = bits < 0x2b80 || bits > 0x5d80 ? 1 : 0;
     EXPECT_EQ(std::vector<uint8_t>(matrix.view().scales, matrix.view().scales + 3),
               (std::vector<uint8_t>{0, strange, 0}));
-    const auto x = random_bf16(rng_, 20 * 96);
+    const auto x = random_bf16(rng_, 66 * 96);
     compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, 96),
-                     {1, 4, 8, 20});
+                     {1, 4, 8, 20, 66});
   }
 }
 
 TEST_P(TableTest, OddNumbersOfColumnsEndAtTheirLastColumn) {
   for (const int64_t cols : {1, 3, 33, 95}) {
     const Matrix matrix = random_matrix(rng_, MatrixKind::kBf16, 20, cols);
-    auto x = random_bf16(rng_, 9 * cols);
-    for (int64_t row = 0; row < 9; ++row) x[row * cols + cols - 1] = to_bf16(-0.0f);
-    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols), {1, 2, 9});
+    auto x = random_bf16(rng_, 67 * cols);
+    for (int64_t row = 0; row < 67; ++row) x[row * cols + cols - 1] = to_bf16(-0.0f);
+    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols), {1, 2, 9, 67});
   }
 }
 
@@ -196,7 +196,7 @@ TEST_P(TableTest, ProductsOfExtremeNumbersEqualTheReference) {
       const Matrix matrix = kind == MatrixKind::kFp8
                                 ? *Matrix::pack_fp8(rows, cols, codes, std::span(scales).first(rows * cols / 1024))
                                 : *Matrix::pack_fp4(rows, cols, std::span(codes).first(rows * cols / 2), scales);
-      auto x = random_bf16(rng_, 12 * cols);
+      auto x = random_bf16(rng_, 67 * cols);
       std::fill_n(x.begin() + cols, cols, Bf16{0});
       for (int64_t k = 0; k < cols; ++k) x[2 * cols + k].bits = static_cast<uint16_t>(k);           // denormal
       for (int64_t k = 0; k < cols; ++k) x[3 * cols + k].bits = static_cast<uint16_t>(0x0080 + k);  // just normal
@@ -204,15 +204,15 @@ TEST_P(TableTest, ProductsOfExtremeNumbersEqualTheReference) {
       for (int64_t k = 0; k < cols; k += 5) x[5 * cols + k].bits = 0x7f80;                           // infinite
       for (int64_t k = 0; k < cols; ++k) x[6 * cols + k].bits = static_cast<uint16_t>(0x7f00 + k % 128);  // huge
       const Operand plain = plain_operand(bench_.context(), x, cols);
-      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain, {12});
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain, {12, 67});
       for (int64_t row = 0; row < 12; ++row) {
         compare_products(*ref_, *ops_, bench_.context(), matrix.view(),
                          {{plain.values.begin() + row * cols, plain.values.begin() + (row + 1) * cols}, cols},
                          {1});
       }
-      x.resize(2 * cols);
+      for (int64_t row = 2; row < 67; ++row) std::copy_n(x.begin() + row % 2 * cols, cols, x.begin() + row * cols);
       compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(bench_.context(), x, cols),
-                       {1, 2});
+                       {1, 2, 67});
     }
   }
 }
@@ -284,7 +284,7 @@ TEST_P(TableTest, FastProductsEqualTheReferenceForAnyNumberOfRows) {
         return bits_of(std::span<const float>(y));
       };
       const auto expected = product(*ref_, most);
-      for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 256, 257, 270}) {
+      for (const int64_t count : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 65, 66, 67, 256, 257, 270}) {
         if (count > most) break;
         const auto found = product(*ops_, count);
         ASSERT_TRUE(std::equal(found.begin(), found.end(), expected.begin()))
@@ -350,8 +350,8 @@ TEST_P(TableTest, EveryWeightCodeDecodesToItsValue) {
   std::vector<uint8_t> codes(256 * 32, 0);
   for (int n = 0; n < 256; ++n) codes[n * 32 + n % 32] = static_cast<uint8_t>(n);
   const auto fp8 = Matrix::pack_fp8(256, 32, codes, std::vector<uint8_t>(8, 127));
-  const std::vector<Bf16> ones(12 * 32, to_bf16(1.0f));
-  for (const int64_t count : {1, 12}) {
+  const std::vector<Bf16> ones(66 * 32, to_bf16(1.0f));
+  for (const int64_t count : {1, 12, 66}) {
     std::vector<float> y(256 * count);
     ops_->linear(bench_.context(), fp8->view(), {.values = ones.data(), .count = count, .stride = 32},
                  {.f32 = y.data(), .stride = 256});

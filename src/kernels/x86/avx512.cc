@@ -43,10 +43,12 @@ struct Fp8Decoder {
     value = _mm512_mask_mov_epi16(value, is_nan, _mm512_set1_epi16(0x7fc0));
     return _mm512_or_si512(value, _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(0x80)), 8));
   }
-  inline void line(const std::byte* bytes, __m512i (&pairs)[2]) const {
-    const __m512i codes = _mm512_loadu_si512(bytes), zero = _mm512_setzero_si512();
-    pairs[0] = words(_mm512_unpacklo_epi8(codes, zero));
-    pairs[1] = words(_mm512_unpackhi_epi8(codes, zero));
+  using Line = __m512i;
+  inline Line load(const std::byte* bytes) const { return _mm512_loadu_si512(bytes); }
+  template <int kPair>
+  inline __m512i pair(Line codes) const {
+    const __m512i zero = _mm512_setzero_si512();
+    return words(kPair == 0 ? _mm512_unpacklo_epi8(codes, zero) : _mm512_unpackhi_epi8(codes, zero));
   }
 };
 
@@ -72,7 +74,7 @@ struct Int8Decoder {
 #include "kernels/x86/avx512_attention.h"
 
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
-  for_each_chunk(*ctx.pool, tasks, run_any_chunk);
+  for_each_range(*ctx.pool, tasks, run_groups);
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ void stream_int8(const LinearTask& task, int64_t group, int64_t first) {
       __m512i bytes[kGroups][2];
 #pragma GCC unroll 8
       for (int g = 0; g < kGroups; ++g) {
+        if constexpr (kFetchesAhead<2 * kTokens>) fetch_ahead(lines[g]);
         decoder.line(lines[g], bytes[g]);
         lines[g] += 64;
       }
@@ -75,33 +76,14 @@ void stream_int8(const LinearTask& task, int64_t group, int64_t first) {
   }
 }
 
-template <int kGroups>
-void stream_int8_rows(const LinearTask& task, int64_t group) {
-  for (int64_t t = 0; t < task.x.count;) {
-    const int64_t rows = stream_rows(task.x.count - t);
-    switch (rows) {
-      case 1:
-        stream_int8<1, kGroups>(task, group, t);
-        break;
-      case 2:
-        stream_int8<2, kGroups>(task, group, t);
-        break;
-      case 3:
-        stream_int8<3, kGroups>(task, group, t);
-        break;
-      default:
-        stream_int8<4, kGroups>(task, group, t);
-        break;
-    }
-    t += rows;
-  }
-}
-
-inline void stream_int8_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
-  if (task.x.count == 1 && num_groups == 4) return stream_int8<1, 4>(task, group, 0);
-  const int64_t end = group + num_groups;
-  for (; group + 2 <= end; group += 2) stream_int8_rows<2>(task, group);
-  if (group < end) stream_int8_rows<1>(task, group);
+inline void stream_int8_chunk(const LinearTask& task, int64_t first_group, int64_t num_groups) {
+  for_stream_tiles<4>(task.x.count, [&]<int kTokens>(int64_t t) {
+    constexpr int kGroups = kStreamGroups<kTokens>;
+    int64_t group = first_group;
+    const int64_t end = first_group + num_groups;
+    for (; group + kGroups <= end; group += kGroups) stream_int8<kTokens, kGroups>(task, group, t);
+    for (; group < end; ++group) stream_int8<kTokens, 1>(task, group, t);
+  });
 }
 
 // Many rows: weights are decoded into a panel of bytes, and scales of fp32, that stay in the first cache level.

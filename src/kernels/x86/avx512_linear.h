@@ -3,11 +3,11 @@
 //
 //   kNativeDot                       there is an instruction for dot products of bf16 pairs
 //   native_dot(acc, w, x)            that instruction: the upper number of each pair first, then the lower
-//   Fp8Decoder: void line(const std::byte*, __m512i (&pairs)[2])
+//   Fp8Decoder                       see Decoder
 //   dot_bytes, Int8Decoder           see avx512_int8.h
 //
 // Lanes are output rows, never terms of one sum, so the bits are those of kernels/ref. Weights become vectors
-// of bf16 pairs (lane = row, pair = two columns) in registers for up to 24 rows of activations, and in a
+// of bf16 pairs (lane = row, pair = two columns) in registers for up to 64 rows of activations, and in a
 // panel that stays in the first cache level for more.
 //
 // The dot instruction takes denormal operands and results for zero, which numbers like these never meet:
@@ -48,6 +48,7 @@ inline constexpr int kLinePairs = static_cast<int>(kLineColumns<kKind> / 2);
 template <MatrixKind kKind>
 inline constexpr int64_t kBlockLines = kSumBlock / kLineColumns<kKind>;
 
+// load() takes a line of 64 bytes, pair<p>() makes the vector of columns 2 p and 2 p + 1 of it.
 template <MatrixKind kKind>
 struct Decoder;
 
@@ -65,20 +66,35 @@ struct Decoder<MatrixKind::kFp4> {
   __m512i table;
   Decoder() : table(load512(kValues)) {}
 
-  inline void line(const std::byte* bytes, __m512i (&pairs)[4]) const {
-    const __m512i codes = load512(bytes);
-    pairs[0] = _mm512_permutexvar_epi16(codes, table);
-    pairs[1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table);
-    pairs[2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table);
-    pairs[3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 12), table);
+  using Line = __m512i;
+  inline Line load(const std::byte* bytes) const { return load512(bytes); }
+  template <int kPair>
+  inline __m512i pair(Line codes) const {
+    return _mm512_permutexvar_epi16(kPair == 0 ? codes : _mm512_srli_epi16(codes, 4 * kPair), table);
   }
 };
 
 template <>
 struct Decoder<MatrixKind::kBf16> {
   Decoder() {}
-  inline void line(const std::byte* bytes, __m512i (&pairs)[1]) const { pairs[0] = load512(bytes); }
+  using Line = __m512i;
+  inline Line load(const std::byte* bytes) const { return load512(bytes); }
+  template <int kPair>
+  inline __m512i pair(Line numbers) const {
+    return numbers;
+  }
 };
+
+// Calls step<p>() for the pairs of a line, ascending.
+template <MatrixKind kKind, typename Step>
+inline void for_pairs(const Step& step) {
+  step.template operator()<0>();
+  if constexpr (kLinePairs<kKind> > 1) step.template operator()<1>();
+  if constexpr (kLinePairs<kKind> > 2) {
+    step.template operator()<2>();
+    step.template operator()<3>();
+  }
+}
 
 // Scales of the 16 rows of a group for one block, fp32. Requires a kind with scales.
 template <MatrixKind kKind>
@@ -121,6 +137,15 @@ inline void store_outputs(const OutputRows& y, int64_t i, int64_t row, int64_t l
 
 // ---- few rows: weights are decoded in registers --------------------------------------------------------------------------
 
+// Where a line takes longer to multiply than to come, the processor's own prefetching loses its way at the ends of pages; where
+// memory is the limit a hint only costs (one row of FP4, single thread of Zen 4: 275 us with, 252 without; four: 482, 560).
+constexpr int kFetchDistance = 2048;  // bytes
+template <int kDotsPerLine>
+inline constexpr bool kFetchesAhead = kDotsPerLine >= 5;
+inline void fetch_ahead(const std::byte* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line + kFetchDistance), _MM_HINT_T0);
+}
+
 // Rows [first, first + kTokens) of the call times kGroups row groups: kGroups streams from memory, one load of an
 // activation for all of them.
 template <MatrixKind kKind, bool kNative, int kTokens, int kGroups>
@@ -149,21 +174,24 @@ void stream_groups(const LinearTask& task, int64_t group, int64_t first) {
     }
 #pragma GCC unroll 2
     for (int64_t i = 0; i < kBlockLines<kKind>; ++i) {
-      __m512i pairs[kGroups][kLinePairs<kKind>];
+      typename Decoder<kKind>::Line line[kGroups];
 #pragma GCC unroll 8
       for (int g = 0; g < kGroups; ++g) {
-        decoder.line(lines[g], pairs[g]);
+        if constexpr (kFetchesAhead<kLinePairs<kKind> * kTokens>) fetch_ahead(lines[g]);
+        line[g] = decoder.load(lines[g]);
         lines[g] += 64;
       }
-#pragma GCC unroll 4
-      for (int p = 0; p < kLinePairs<kKind>; ++p) {
+      for_pairs<kKind>([&]<int kPair>() {
+        __m512i pairs[kGroups];
+#pragma GCC unroll 8
+        for (int g = 0; g < kGroups; ++g) pairs[g] = decoder.template pair<kPair>(line[g]);
 #pragma GCC unroll 8
         for (int t = 0; t < kTokens; ++t) {
-          const __m512i value = broadcast_pair(x[t] + 2 * p);
+          const __m512i value = broadcast_pair(x[t] + 2 * kPair);
 #pragma GCC unroll 8
-          for (int g = 0; g < kGroups; ++g) acc[g][t] = dot<kNative>(acc[g][t], pairs[g][p], value);
+          for (int g = 0; g < kGroups; ++g) acc[g][t] = dot<kNative>(acc[g][t], pairs[g], value);
         }
-      }
+      });
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) x[t] += kLineColumns<kKind>;
     }
@@ -202,42 +230,39 @@ void stream_groups(const LinearTask& task, int64_t group, int64_t first) {
   }
 }
 
-// Rows that share one decoding of a weight: at most four, as even as may be, because a single row has few
-// sums in flight.
-constexpr int64_t kStreamRows = 4;
-inline int64_t stream_rows(int64_t rest) {
-  const int64_t parts = (rest + kStreamRows - 1) / kStreamRows;
-  return (rest + parts - 1) / parts;
-}
-
-template <MatrixKind kKind, bool kNative, int kGroups>
-void stream_rows_of(const LinearTask& task, int64_t group) {
-  for (int64_t t = 0; t < task.x.count;) {
-    const int64_t rows = stream_rows(task.x.count - t);
+// Calls run<rows>(first row) for tiles of `count` rows that share one decoding of a weight: up to kMost, as even as may be.
+template <int64_t kMost, typename Run>
+inline void for_stream_tiles(int64_t count, const Run& run) {
+  for (int64_t t = 0; t < count;) {
+    const int64_t parts = (count - t + kMost - 1) / kMost, rows = (count - t + parts - 1) / parts;
     switch (rows) {
-      case 1:
-        stream_groups<kKind, kNative, 1, kGroups>(task, group, t);
-        break;
-      case 2:
-        stream_groups<kKind, kNative, 2, kGroups>(task, group, t);
-        break;
-      case 3:
-        stream_groups<kKind, kNative, 3, kGroups>(task, group, t);
-        break;
-      default:
-        stream_groups<kKind, kNative, 4, kGroups>(task, group, t);
-        break;
+      case 1: run.template operator()<1>(t); break;
+      case 2: run.template operator()<2>(t); break;
+      case 3: run.template operator()<3>(t); break;
+      case 4: run.template operator()<4>(t); break;
+      case 5: run.template operator()<5>(t); break;
+      case 6: run.template operator()<6>(t); break;
+      case 7: run.template operator()<7>(t); break;
+      default: run.template operator()<8>(t); break;
     }
     t += rows;
   }
 }
 
+// Groups that a tile takes at once: a sum waits for its last addition, so about eight of them have to be in flight, and no
+// more have room in the registers.
+template <int kTokens>
+inline constexpr int kStreamGroups = kTokens <= 2 ? 4 : kTokens <= 6 ? 2 : 1;
+
 template <MatrixKind kKind, bool kNative>
-void stream_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
-  if (task.x.count == 1 && num_groups == 4) return stream_groups<kKind, kNative, 1, 4>(task, group, 0);
-  const int64_t end = group + num_groups;
-  for (; group + 2 <= end; group += 2) stream_rows_of<kKind, kNative, 2>(task, group);
-  if (group < end) stream_rows_of<kKind, kNative, 1>(task, group);
+void stream_chunk(const LinearTask& task, int64_t first_group, int64_t num_groups) {
+  for_stream_tiles<8>(task.x.count, [&]<int kTokens>(int64_t t) {
+    constexpr int kGroups = kStreamGroups<kTokens>;
+    int64_t group = first_group;
+    const int64_t end = first_group + num_groups;
+    for (; group + kGroups <= end; group += kGroups) stream_groups<kKind, kNative, kTokens, kGroups>(task, group, t);
+    for (; group < end; ++group) stream_groups<kKind, kNative, kTokens, 1>(task, group, t);
+  });
 }
 
 // ---- many rows: weights are decoded into a panel -------------------------------------------------------------------------
@@ -245,7 +270,7 @@ void stream_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
 constexpr int64_t kPanelColumns = 256;  // 4 groups x 256 columns of bf16 = 32 KiB
 constexpr int64_t kTileRows = 6;        // 6 rows x 2 groups of sums in registers
 constexpr int64_t kMaxRows = 256;       // rows of activations that share a panel; bounds the stack
-constexpr int64_t kFewRows = 24;  // decoding four rows at a time costs less than making a panel up to here
+constexpr int64_t kFewRows = 64;        // up to here decoding for eight rows at a time costs no more than a panel
 
 struct Panel {
   alignas(64) __m512i pairs[kChunkGroups][kPanelColumns / 2];
@@ -296,12 +321,11 @@ void decode_panel(const MatrixView& w, int64_t group, int64_t num_groups, int64_
       }
       const int64_t lines = std::min(kBlockLines<kKind>, (columns - block * kSumBlock + kLineColumns<kKind> - 1) / kLineColumns<kKind>);
       for (int64_t i = 0; i < lines; ++i, line += 64, out += kLinePairs<kKind>) {
-        __m512i pairs[kLinePairs<kKind>];
-        decoder.line(line, pairs);
-#pragma GCC unroll 4
-        for (int p = 0; p < kLinePairs<kKind>; ++p) {
-          out[p] = kKind == MatrixKind::kBf16 ? pairs[p] : multiply_pairs(pairs[p], step);
-        }
+        const auto codes = decoder.load(line);
+        for_pairs<kKind>([&]<int kPair>() {
+          const __m512i pairs = decoder.template pair<kPair>(codes);
+          out[kPair] = kKind == MatrixKind::kBf16 ? pairs : multiply_pairs(pairs, step);
+        });
       }
     }
   }
@@ -489,34 +513,41 @@ void run_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool o
   panel_chunk<kKind, kNative>(task, group, num_groups, ordinary);
 }
 
+// Whether the dot product instruction may take the chunk's weights.
 template <MatrixKind kKind>
-void run_scaled_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
+bool weights_are_ordinary(const MatrixView& w, int64_t group, int64_t num_groups) {
+  if constexpr (kKind != MatrixKind::kBf16) return true;
+  const uint8_t* strange = w.scales + group;
+  return std::all_of(strange, strange + num_groups, [](uint8_t flag) { return flag == 0; });
+}
+
+// Row groups [first, end) of a task, chunk by chunk; the activations are looked through once.
+template <MatrixKind kKind>
+void run_groups_of(const LinearTask& task, int64_t first, int64_t end) {
   const bool ordinary = is_ordinary(task.x, task.weights.cols);
-  if constexpr (kNativeDot) {
-    if (ordinary) return run_chunk<kKind, true>(task, group, num_groups, true);
-  }
-  run_chunk<kKind, false>(task, group, num_groups, ordinary);
-}
-
-void run_bf16_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
-  if constexpr (kNativeDot) {
-    const uint8_t* strange = task.weights.scales + group;
-    if (std::all_of(strange, strange + num_groups, [](uint8_t flag) { return flag == 0; }) &&
-        is_ordinary(task.x, task.weights.cols)) {
-      return run_chunk<MatrixKind::kBf16, true>(task, group, num_groups, true);
+  for (int64_t group = first; group < end; group += kChunkGroups) {
+    const int64_t num_groups = std::min(kChunkGroups, end - group);
+    if constexpr (kNativeDot) {
+      if (ordinary && weights_are_ordinary<kKind>(task.weights, group, num_groups)) {
+        run_chunk<kKind, true>(task, group, num_groups, true);
+        continue;
+      }
     }
+    run_chunk<kKind, false>(task, group, num_groups, ordinary);
   }
-  run_chunk<MatrixKind::kBf16, false>(task, group, num_groups, true);
 }
 
-void run_any_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
+void run_groups(const LinearTask& task, int64_t first, int64_t end) {
   switch (task.weights.kind) {
-    case MatrixKind::kFp8: return run_scaled_chunk<MatrixKind::kFp8>(task, group, num_groups);
+    case MatrixKind::kFp8: return run_groups_of<MatrixKind::kFp8>(task, first, end);
     case MatrixKind::kFp4:
-      if (task.x.int8 != nullptr) return int8_chunk(task, group, num_groups);
-      return run_scaled_chunk<MatrixKind::kFp4>(task, group, num_groups);
+      if (task.x.int8 == nullptr) return run_groups_of<MatrixKind::kFp4>(task, first, end);
+      for (int64_t group = first; group < end; group += kChunkGroups) {
+        int8_chunk(task, group, std::min(kChunkGroups, end - group));
+      }
+      return;
     case MatrixKind::kBf16:
     case MatrixKind::kF32:
-      return run_bf16_chunk(task, group, num_groups);
+      return run_groups_of<MatrixKind::kBf16>(task, first, end);
   }
 }

@@ -58,13 +58,18 @@ struct Fp8Decoder {
     }
   }
 
-  inline void line(const std::byte* bytes, __m512i (&pairs)[2]) const {
+  struct Line {
+    __m512i low, high;  // bytes of the numbers
+  };
+  inline Line load(const std::byte* bytes) const {
     const __m512i codes = _mm512_loadu_si512(bytes);
-    __m512i high = _mm512_permutex2var_epi8(upper[0], codes, upper[1]);  // takes seven bits of a code
-    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);  // or the sign
-    const __m512i low = _mm512_permutex2var_epi8(lower[0], codes, lower[1]);
-    pairs[0] = _mm512_unpacklo_epi8(low, high);
-    pairs[1] = _mm512_unpackhi_epi8(low, high);
+    const __m512i high = _mm512_permutex2var_epi8(upper[0], codes, upper[1]);  // takes seven bits of a code
+    return {_mm512_permutex2var_epi8(lower[0], codes, lower[1]),
+            _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8)};  // or the sign
+  }
+  template <int kPair>
+  inline __m512i pair(const Line& line) const {
+    return kPair == 0 ? _mm512_unpacklo_epi8(line.low, line.high) : _mm512_unpackhi_epi8(line.low, line.high);
   }
 };
 
@@ -89,7 +94,7 @@ struct Int8Decoder {
 #include "kernels/x86/avx512_attention.h"
 
 void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
-  for_each_chunk(*ctx.pool, tasks, run_any_chunk);
+  for_each_range(*ctx.pool, tasks, run_groups);
 }
 
 // Two products and a sum whose result tells the documented order from a fused pair and from the opposite order.
