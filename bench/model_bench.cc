@@ -1,11 +1,15 @@
 // The whole model on one checkpoint: decode at several contexts and numbers of streams, prefill, time per part, bytes per
 // token against the bandwidth measured in the same rounds. The checkpoint is usually one of deepinfer make-checkpoint.
 #include <fmt/core.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -38,6 +42,9 @@ struct Options {
   std::vector<int64_t> streams = {1, 4, 16, 64};
   std::vector<int64_t> prefills = {512, 2048};
   std::string json_path, weights_cache;
+  bool shared = false;       // leave the priority as it is
+  int load = 0;              // processes that compute beside a decode step, at the same priority
+  std::string rival_python;  // one that has ftllm
 };
 
 // Bytes of weights that one token of one stream needs; for more streams see bytes_for().
@@ -102,6 +109,35 @@ class Stopwatch : public ForwardObserver {
   double last_ = 0;
 };
 
+// Processes that do nothing but compute, stopped until they are let go. To be made before there is memory to copy.
+class Competitors {
+ public:
+  explicit Competitors(int count) {
+    for (int i = 0; i < count; ++i) {
+      const pid_t process = fork();
+      if (process == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        while (true) asm volatile("");
+      }
+      if (process > 0) processes_.push_back(process);
+    }
+    send(SIGSTOP);
+  }
+  ~Competitors() {
+    send(SIGKILL);
+    for (const pid_t process : processes_) waitpid(process, nullptr, 0);
+  }
+  Competitors(const Competitors&) = delete;
+  void run() const { send(SIGCONT); }
+  void stop() const { send(SIGSTOP); }
+
+ private:
+  void send(int signal) const {
+    for (const pid_t process : processes_) kill(process, signal);
+  }
+  std::vector<pid_t> processes_;
+};
+
 struct Line {
   std::string kind;
   int64_t context = 0, streams = 0;
@@ -151,6 +187,34 @@ class Runner {
     line.seconds = spread_of(seconds);
     line.share = spread_of(shares);
     return line;
+  }
+
+  // A decode step alone and beside `load` computing processes, in turn; the second as a share of its floor, which is the
+  // first times what is left of the cores when all runnable threads get the same.
+  void compete(int64_t context, const Competitors& competitors) {
+    const int load = options_.load;
+    const int64_t blocks = static_cast<int64_t>(ceil_div(static_cast<size_t>(context + 2 * options_.rounds + 2), kBlockTokens));
+    const double threads = options_.threads, cores = std::thread::hardware_concurrency();
+    const double fair = std::max(1.0, (threads + load) / cores);
+    std::vector<double> alone, beside, ratios;
+    model_.start(model_.state(0), context, ids_before(context), {});
+    for (int i = 0; i < 2 * options_.rounds + 1; ++i) {
+      tokens_.assign(1, random_id());
+      SequenceSpan span{&model_.state(0), context + i, tokens_, LogitsRows::kLast};
+      if (i == 0) span.new_blocks = table(0, blocks);
+      const bool compete = i % 2 == 0;
+      if (compete) competitors.run();
+      const double time = run({span});
+      competitors.stop();
+      if (i == 0) continue;
+      (compete ? beside : alone).push_back(time);
+      if (compete) ratios.push_back(time / alone.back());
+    }
+    const Spread a = spread_of(alone), b = spread_of(beside), r = spread_of(ratios);
+    fmt::print("beside {} computing processes, context {}: {:.2f} ms [{:.2f}, {:.2f}], alone {:.2f} ms [{:.2f}, {:.2f}]: {:.2f} times "
+               "[{:.2f}, {:.2f}]; equal shares of {:.0f} cores would be {:.2f} times\n",
+               load, context, b.median * 1e3, b.low * 1e3, b.high * 1e3, a.median * 1e3, a.low * 1e3, a.high * 1e3, r.median, r.low,
+               r.high, cores, fair);
   }
 
   Line prefill(int64_t rows) {
@@ -261,9 +325,34 @@ int fail(const Error& error) {
   return 1;
 }
 
+// The figures of ftllm_baseline.py on the same directory; null when it failed.
+JsonValue run_rival(const Options& options) {
+  const std::string command = fmt::format("'{}' '{}/bench/ftllm_baseline.py' '{}' 32 8", options.rival_python, DEEPINFER_SOURCE_DIR, options.model);
+  std::string line;
+  if (FILE* pipe = popen(command.c_str(), "r"); pipe != nullptr) {
+    char part[512];
+    while (fgets(part, sizeof(part), pipe) != nullptr) line += part;
+    if (pclose(pipe) != 0) line.clear();
+  }
+  auto figures = parse_json(line);
+  if (!figures.ok()) {
+    fmt::print("ftllm: gave no figures\n");
+    return {};
+  }
+  const JsonRef root(*figures);
+  const auto value = [&root](std::string_view name) {
+    const auto number = root[name].number();
+    return number.ok() ? *number : 0.0;
+  };
+  fmt::print("ftllm 1.9.0, prompt 32, -t 1: prefill {:.2f} tokens/s, decode {:.2f} tokens/s, peak RSS {:.2f} GB\n",
+             value("prefill_tokens_per_second"), value("decode_tokens_per_second"), value("peak_rss_bytes") / 1e9);
+  return std::move(*figures);
+}
+
 int run(const Options& options) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // lines appear as they come, in a pipe too
-  const std::string priority = raise_priority();
+  const Competitors competitors(options.load);
+  const std::string priority = options.shared || options.load > 0 ? "as started" : raise_priority();
   const auto checkpoint = Checkpoint::open(options.model);
   if (!checkpoint.ok()) return fail(checkpoint.error());
   const ModelConfig& config = checkpoint->config();
@@ -287,7 +376,8 @@ int run(const Options& options) {
   if (!model.ok()) return fail(model.error());
   const double load_seconds = now_seconds() - named;
   if (cache) fmt::print("digest of the checkpoint: {:.2f} s\n", named - start);
-  const MemoryPlan& plan = (*model)->memory_plan();
+  const MemoryPlan plan = (*model)->memory_plan();
+  const std::string isa((*model)->isa()), order((*model)->summation_order());
   fmt::print("load{}: {:.2f} GB in {:.2f} s, {:.2f} GB/s; peak RSS {:.2f} GB, {:.3f} x planned ({:.2f} GB)\n",
              (*model)->weights_from_cache() ? " from the weights cache" : "", static_cast<double>(plan.weight_bytes) / 1e9, load_seconds, static_cast<double>(plan.weight_bytes) / 1e9 / load_seconds,
              peak_rss_bytes() / 1e9, peak_rss_bytes() / static_cast<double>(plan.total_bytes()),
@@ -317,6 +407,7 @@ int run(const Options& options) {
     if (streams > 1) add(runner.decode(1024, streams));
   }
   for (const int64_t rows : options.prefills) add(runner.prefill(rows));
+  if (options.load > 0) runner.compete(1024, competitors);
   const uint64_t regions_before = (*model)->num_regions();
   const auto decode_parts = runner.parts(1024, 1);
   const double regions = static_cast<double>((*model)->num_regions() - regions_before) / options.rounds;
@@ -325,14 +416,21 @@ int run(const Options& options) {
   fmt::print("regions of a decode step at 1024: {:.0f}, {:.1f} a layer\n", regions,
              regions / static_cast<double>(config.num_hidden_layers));
   print_parts("parts of a prefill of 512", prefill_parts);
+  const double peak_bytes = peak_rss_bytes();
+  const double bytes_per_token = planned.bytes_for(1);
+  JsonValue rival;
+  if (!options.rival_python.empty()) {
+    model->reset();  // memory for one of them
+    rival = run_rival(options);
+  }
   if (options.json_path.empty()) return 0;
   std::string text;
   JsonWriter writer(text);
-  writer.begin_object().member("processor", MachineProbe::cpu_name()).member("isa", (*model)->isa());
-  writer.member("summation_order", (*model)->summation_order());
+  writer.begin_object().member("processor", MachineProbe::cpu_name()).member("isa", isa).member("summation_order", order);
+  if (rival.object() != nullptr) writer.key("ftllm").raw(to_json(rival));
   writer.member("read_gbs_all", machine.read_all.median).member("bf16_gflops", machine.bf16.median);
-  writer.member("load_seconds", load_seconds).member("peak_rss_bytes", peak_rss_bytes());
-  writer.member("planned_bytes", plan.total_bytes()).member("bytes_per_token", planned.bytes_for(1)).key("lines").begin_array();
+  writer.member("load_seconds", load_seconds).member("peak_rss_bytes", peak_bytes);
+  writer.member("planned_bytes", plan.total_bytes()).member("bytes_per_token", bytes_per_token).key("lines").begin_array();
   for (const Line& line : lines) {
     writer.begin_object().member("kind", line.kind).member("context", line.context).member("streams", line.streams);
     writer.member("seconds", line.seconds.median).member("seconds_p10", line.seconds.low).member("seconds_p90", line.seconds.high);
@@ -360,7 +458,7 @@ std::vector<int64_t> numbers(const std::string& text) {
 constexpr char kUsage[] =
     "model_bench --model DIR [--isa NAME] [--numerics exact|fast] [--threads N] [--rounds N] [--contexts "
     "A,B] [--streams A,B] [--prefills A,B] "
-    "[--weights-cache DIR] [--json FILE]\n"
+    "[--weights-cache DIR] [--shared] [--load PROCESSES] [--ftllm PYTHON] [--json FILE]\n"
     "DIR: a checkpoint, for example of deepinfer make-checkpoint --layers 8 --experts 32 --out "
     "build/flash-8x32\n";
 
@@ -371,6 +469,10 @@ int main(int argc, char** argv) {
   deepinfer::bench::Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
+    if (option == "--shared") {
+      options.shared = true;
+      continue;
+    }
     const std::string value = i + 1 < argc ? argv[i + 1] : "";
     ++i;
     if (option == "--model") {
@@ -389,6 +491,10 @@ int main(int argc, char** argv) {
       options.streams = deepinfer::bench::numbers(value);
     } else if (option == "--prefills") {
       options.prefills = deepinfer::bench::numbers(value);
+    } else if (option == "--load") {
+      options.load = std::max(0, std::atoi(value.c_str()));
+    } else if (option == "--ftllm") {
+      options.rival_python = value;
     } else if (option == "--weights-cache") {
       options.weights_cache = value;
     } else if (option == "--json") {
