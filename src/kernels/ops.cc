@@ -11,27 +11,16 @@
 
 namespace deepinfer {
 
-const Ops& ref::table() {
-  static const Ops ops = {
-      .name = "ref",
-      .linear_list = linear_list,
-      .quantize_rows = quantize_rows,
-      .pair_rows = pair_rows,
-      .encode_int8 = encode_int8,
-      .rms_norm = rms_norm,
-      .rotate = rotate,
-      .hc_mix = hc_mix,
-      .hc_fold = hc_fold,
-      .hc_unfold = hc_unfold,
-      .swiglu = swiglu,
-      .sum_rows = sum_rows,
-      .sparse_attention = sparse_attention,
-      .index_scores = index_scores,
-      .engram_gate = engram_gate,
-      .pool_pair = pool_pair,
-  };
+namespace ref {
+
+#include "kernels/op_table.h"
+
+const Ops& table() {
+  static const Ops ops = make_table("ref");
   return ops;
 }
+
+}  // namespace ref
 
 int64_t AttentionArgs::chunk_end(const AttentionList& list, int64_t begin) const {
   const int64_t window = list.num_window, total = window + list.num_compressed;

@@ -32,7 +32,7 @@ namespace {
 
 #include "kernels/lanes8/rows.h"
 
-#include "kernels/lanes8/table.h"
+#include "kernels/op_table.h"
 
 }  // namespace
 

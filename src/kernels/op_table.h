@@ -1,4 +1,4 @@
-// The functions of lanes8 as a table (private to the kernels room); to be included below the others.
+// The functions of a namespace as a table (private to the kernels room); to be included inside the namespace, below them.
 
 inline Ops make_table(std::string_view name) {
   return {
