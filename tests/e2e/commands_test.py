@@ -250,6 +250,20 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(model):
         assert r"a\x0ab\x1b[31m: not found" in ended.stdout + ended.stderr
 
 
+# ---- make-checkpoint ----
+
+
+def test_a_made_checkpoint_runs_and_has_what_other_engines_ask_for(tmp_path):
+    out = tmp_path / "made"
+    ended = run("make-checkpoint", "--preset", "tiny", "--layers", "6", "--experts", "4", "--out", str(out),
+                "--tokenizer", MODEL + "/tokenizer.json")
+    assert ended.returncode == 0, ended
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (out / name).read_bytes() == (served.MODEL_DIRECTORY / name).read_bytes()
+    ended = run("generate", "--model", str(out), "--ids", "0,17,42", "--max-tokens", "3", "--json")
+    assert ended.returncode == 0 and len(json.loads(ended.stdout)["ids"]) <= 3
+
+
 # ---- the weights cache ----
 
 
