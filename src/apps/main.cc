@@ -1,5 +1,6 @@
 // The program: parses the command line and runs one subcommand. See command.h for how a command is added.
 #include <csignal>
+#include <cstdlib>
 #include <vector>
 
 #include "apps/calibrate_command.h"
@@ -13,6 +14,7 @@
 #include "apps/tokenize_command.h"
 #include "apps/verify_command.h"
 #include "base/log.h"
+#include "grammar/grammar.h"
 
 namespace deepinfer {
 namespace {
@@ -74,5 +76,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
   const int exit_code = deepinfer::run_program(argc, argv);
   const deepinfer::Status written = deepinfer::flush_output();
-  return written.ok() ? exit_code : deepinfer::fail(written.error());
+  const int final_code = written.ok() ? exit_code : deepinfer::fail(written.error());
+  if (!deepinfer::wait_for_given_up(std::chrono::seconds(1))) std::_Exit(final_code);
+  return final_code;
 }

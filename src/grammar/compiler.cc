@@ -1,5 +1,6 @@
 // Threads that compile, a cache by bytes, and a watch that ends what takes too long.
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <list>
@@ -25,6 +26,8 @@ namespace deepinfer {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+std::atomic<int> num_given_up{0};  // threads whose compiler is gone
 
 constexpr int kMaxStuckThreads = 4;
 // The library keeps masks of rules, which schemas share (strings of one length, dates), and whole grammars; a
@@ -136,10 +139,15 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
 
   void add_thread() {  // under mu
     ++num_threads;
-    threads.emplace_back([self = shared_from_this()] { self->work(); });
+    threads.emplace_back([self = shared_from_this()]() mutable {
+      const bool was_given_up = self->work();
+      self.reset();
+      if (was_given_up) --num_given_up;
+    });
   }
 
-  void work() {
+  // True: the compiler did not wait for it.
+  bool work() {
     while (true) {
       std::shared_ptr<Entry> entry;
       {
@@ -164,6 +172,7 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
     const std::lock_guard lock(mu);
     --num_threads;
     ended.notify_all();
+    return given_up;
   }
 
   Compiled finish(Result<xgrammar::CompiledGrammar> compiled, bool is_json) const {
@@ -322,6 +331,7 @@ struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
   std::thread watcher;
   int num_threads = 0, num_stuck = 0;
   bool stopping = false;
+  bool given_up = false;  // what still runs when the compiler ends
   GrammarStats stats;
 };
 
@@ -337,8 +347,15 @@ GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab_size,
 GrammarCompiler::~GrammarCompiler() {
   stop();
   pool_->watcher.join();
+  bool all_ended;
+  {
+    const std::lock_guard lock(pool_->mu);
+    all_ended = pool_->num_threads == 0;
+    pool_->given_up = true;
+    num_given_up += pool_->num_threads;
+  }
   // Those that are stuck hold the pool, and end with it when they come back.
-  for (std::thread& thread : pool_->threads) pool_->num_stuck > 0 ? thread.detach() : thread.join();
+  for (std::thread& thread : pool_->threads) all_ended ? thread.join() : thread.detach();
 }
 
 void GrammarCompiler::stop() {
@@ -355,6 +372,14 @@ void GrammarCompiler::stop() {
     pool_->ended.wait(lock, [this] { return pool_->num_threads <= pool_->num_stuck; });
   }
   for (const Pool::Done& done : waiting) done(Error(Code::kUnavailable, "grammar: the server is stopping"));
+}
+
+bool wait_for_given_up(std::chrono::milliseconds limit) {
+  const auto deadline = SteadyClock::now() + limit;
+  while (num_given_up > 0 && SteadyClock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return num_given_up == 0;
 }
 
 void GrammarCompiler::compile(const GrammarSpec& spec, std::function<void(Compiled)> done) {

@@ -122,6 +122,10 @@ class GrammarCompiler {
   const std::shared_ptr<Pool> pool_;  // shared with its threads
 };
 
+// A thread that was given up may still compile when its compiler is gone. False: one does so after `limit`, and the
+// process must not destroy what it uses, but end by std::_Exit.
+bool wait_for_given_up(std::chrono::milliseconds limit);
+
 // ---- Constraining ----
 
 // An answer: free text up to and with the trigger, then the grammar's language, then an end id.

@@ -23,6 +23,7 @@ class GrammarTest : public testing::Test {
     compiler_ = new GrammarCompiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_});
   }
   static void TearDownTestSuite() {
+    EXPECT_TRUE(wait_for_given_up(std::chrono::minutes(2)));
     delete compiler_;
     delete tokenizer_;
   }
@@ -362,7 +363,9 @@ TEST_F(GrammarTest, ManyStuckCompilationsHoldABoundedNumberOfThreads) {
     EXPECT_EQ(compiler.stats().timeouts, 8);
     // The compiler ends without them.
   }
+  EXPECT_FALSE(wait_for_given_up(std::chrono::milliseconds(0)));
   stuck.release.set_value();
+  EXPECT_TRUE(wait_for_given_up(std::chrono::minutes(2)));
 }
 
 }  // namespace
