@@ -135,9 +135,7 @@ void EngineLoop::take_messages() {
         return;
       case LoopMessage::Kind::kPause:
       case LoopMessage::Kind::kResume:
-        if (const auto job = jobs_.find(message.id); job != jobs_.end()) {
-          job->second->paused = message.kind == LoopMessage::Kind::kPause;
-        }
+        set_paused(message.id, message.kind == LoopMessage::Kind::kPause);
         return;
       case LoopMessage::Kind::kStore:
         take_answer(std::move(message.task));
@@ -201,12 +199,28 @@ std::unique_ptr<AnswerState> EngineLoop::make_answer(const Submission& submissio
   return answer;
 }
 
+// An answer that has no job of its own yet holds up nobody else; it begins paused.
+void EngineLoop::set_paused(Engine::RequestId id, bool paused) {
+  if (const auto job = jobs_.find(id); job != jobs_.end()) {
+    job->second->paused = paused;
+  } else if (!paused) {
+    paused_forks_.erase(id);
+  } else if (fork_of_.count(id) > 0) {
+    paused_forks_.insert(id);
+  }
+}
+
+void EngineLoop::forget_fork(Engine::RequestId id) {
+  fork_of_.erase(id);
+  paused_forks_.erase(id);
+}
+
 void EngineLoop::cancel(Engine::RequestId id) {
   if (const auto fork = fork_of_.find(id); fork != fork_of_.end()) {  // an answer without a job of its own
     Job& parent = *jobs_.at(fork->second);
     const auto index = static_cast<int32_t>(id - parent.submission->first_id);
     std::erase(parent.forks, index);
-    fork_of_.erase(fork);
+    forget_fork(id);
     if (!parent.started) --queued_;
     finish_event(parent, index, FinishReason::kCancelled, std::nullopt);
     return;
@@ -222,7 +236,8 @@ void EngineLoop::cancel(Engine::RequestId id) {
   job.answer_index = job.forks.front();
   job.forks.erase(job.forks.begin());
   const Engine::RequestId heir = job.submission->first_id + static_cast<uint64_t>(job.answer_index);
-  fork_of_.erase(heir);
+  job.paused = paused_forks_.count(heir) > 0;  // what was said of the other answer went with it
+  forget_fork(heir);
   job.id = job.answer->request = heir;
   job.answer->sampling.seed = job.request().sampling.seed + static_cast<uint64_t>(job.answer_index);
   for (const int32_t index : job.forks) fork_of_[job.submission->first_id + static_cast<uint64_t>(index)] = heir;
@@ -441,7 +456,7 @@ void EngineLoop::end(Job& job, FinishReason reason, std::optional<Error> error) 
   job.status = Job::Status::kEnded;
   finish_event(job, job.answer_index, reason, error);
   for (const int32_t index : job.forks) {
-    fork_of_.erase(job.submission->first_id + static_cast<uint64_t>(index));
+    forget_fork(job.submission->first_id + static_cast<uint64_t>(index));
     finish_event(job, index, reason, error);
   }
   job.forks.clear();

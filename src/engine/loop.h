@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/inbox.h"
@@ -80,6 +81,8 @@ class EngineLoop {
   void add_job(const std::shared_ptr<const Submission>& submission, int32_t first_answer, int32_t answers);
   // Answer `index` of the submission; it holds no token from end_position on.
   std::unique_ptr<AnswerState> make_answer(const Submission& submission, int32_t index, int64_t end_position) const;
+  void set_paused(Engine::RequestId id, bool paused);
+  void forget_fork(Engine::RequestId id);
   void cancel(Engine::RequestId id);
   void end_late_requests();
   void commit(Step& step);
@@ -161,6 +164,7 @@ class EngineLoop {
   };
   std::unordered_map<Engine::RequestId, std::unique_ptr<Job>> jobs_;  // until settled
   std::unordered_map<Engine::RequestId, Engine::RequestId> fork_of_;  // answers that have no job of their own yet
+  std::unordered_set<Engine::RequestId> paused_forks_;                // of them
   std::set<Job*, ByPlace> waiting_;
   std::vector<Job*> running_;
   std::multimap<Clock::time_point, Engine::RequestId> deadlines_;

@@ -448,7 +448,8 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
     fork.published = fork.handed_over = full;
     fork.blocks.assign(job.blocks.begin(), job.blocks.begin() + full);
     for (const BlockId block : fork.blocks) cache_.blocks().add_ref(block);
-    fork_of_.erase(fork.id);
+    fork.paused = paused_forks_.count(fork.id) > 0;
+    forget_fork(fork.id);
     jobs_[fork.id] = std::move(owned);
     if (job.request().deadline) deadlines_.emplace(*job.request().deadline, fork.id);
     running_.push_back(&fork);

@@ -219,6 +219,33 @@ TEST_F(EngineTest, SeveralAnswersHaveIdsInARowAndSeedsOfTheirOwn) {
   }
 }
 
+// The three are one job until the prompt is computed, and the first one gives it its name.
+TEST_F(EngineTest, WhatIsPausedIsAnAnswerAndNotTheOthersOfItsPrompt) {
+  Collector occupying;  // so that the prompt waits while it is told all this
+  occupying.on_token = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  ASSERT_TRUE(engine_->submit(request(40), occupying.sink()).ok());
+  EngineRequest several = request(4);
+  several.prompt_ids = std::vector<int32_t>(40, 5);
+  several.n = 3;
+  std::array<std::promise<FinishReason>, 3> ends;
+  std::array<std::shared_future<FinishReason>, 3> ended;
+  for (size_t i = 0; i < 3; ++i) ended[i] = ends[i].get_future().share();
+  const auto first = engine_->submit(several, [&](const EngineEvent& event) {
+    if (event.kind == EngineEvent::Kind::kFinished) ends.at(event.answer_index).set_value(event.finish_reason);
+  });
+  ASSERT_TRUE(first.ok());
+  engine_->pause(*first);
+  engine_->pause(*first + 2);
+  engine_->cancel(*first);
+  EXPECT_EQ(ended[0].get(), FinishReason::kCancelled);
+  ASSERT_EQ(ended[1].wait_for(std::chrono::minutes(2)), std::future_status::ready);
+  EXPECT_EQ(ended[1].get(), FinishReason::kLength);
+  EXPECT_NE(ended[2].wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  engine_->resume(*first + 2);
+  EXPECT_EQ(ended[2].get(), FinishReason::kLength);
+  occupying.wait();
+}
+
 TEST_F(EngineTest, LogprobsOfAGreedyAnswerAreTheLargest) {
   EngineRequest asked = request(4);
   asked.top_logprobs = 2;
