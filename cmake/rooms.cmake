@@ -25,7 +25,7 @@ function(deepinfer_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
   endif()
-  if(DEEPINFER_SANITIZE)
+  if(DEEPINFER_SANITIZE OR CMAKE_CROSSCOMPILING) # an emulator runs what is made for other machines
     math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")
   endif()
   add_executable(${name} ${T_SOURCES})
