@@ -89,11 +89,13 @@ TEST(EngineSoakTest, NothingLeaksAndEverythingEnds) {
 
 // Blocks that lie more than 2^31 bytes from the first one: the same rows, the same bits.
 TEST(EngineSoakTest, BlocksBeyondTwoGigabytesAreLikeOthers) {
-  auto model = load_model(model_directory("mini"), {.max_context_tokens = 400, .max_sequences = 2, .num_blocks = 1});
+  auto model = load_model(model_directory("mini"),
+                          {.max_context_tokens = 400, .max_sequences = 2, .num_blocks = 1, .max_batch_tokens = 300});
   ASSERT_NE(model, nullptr);
   const auto block_bytes = static_cast<int64_t>(model->memory_plan().kv_block_bytes);
   const int64_t blocks = (int64_t{1} << 31) / block_bytes + 10;
-  model = load_model(model_directory("mini"), {.max_context_tokens = 400, .max_sequences = 2, .num_blocks = blocks});
+  model = load_model(model_directory("mini"),
+                     {.max_context_tokens = 400, .max_sequences = 2, .num_blocks = blocks, .max_batch_tokens = 300});
   ASSERT_NE(model, nullptr);
   const auto ids = random_ids(5, 300, 2000);
   std::vector<std::vector<float>> rows;
