@@ -1,4 +1,5 @@
 // Tool definitions and calls as the model reads them: one JSON object a line, calls in DSML (recipe.md 4).
+#include "recipe/control_tokens.h"
 #include "recipe/prompt_builder.h"
 
 namespace deepinfer {
@@ -7,17 +8,18 @@ namespace {
 // Writes "<｜DSML｜NAME" or "</｜DSML｜NAME".
 void append_tag(PromptBuilder& prompt, std::string_view open, std::string_view name) {
   prompt.text(open);
-  prompt.template_text("｜DSML｜");
+  prompt.control(control::kDsml);
   prompt.text(name);
 }
 
 // With U+200B after the "</" of each closing tag.
 std::string split_call_markup(std::string_view value) {
-  constexpr std::string_view kOpen = "</", kMark = "｜DSML｜";
+  constexpr std::string_view kOpen = "</";
+  const std::string closing = std::string(kOpen).append(control::kDsml);
   std::string out;
-  for (size_t at; (at = value.find("</｜DSML｜")) != std::string_view::npos;) {
-    out.append(value.substr(0, at)).append(kOpen).append("\u200B").append(kMark);
-    value.remove_prefix(at + kOpen.size() + kMark.size());
+  for (size_t at; (at = value.find(closing)) != std::string_view::npos;) {
+    out.append(value.substr(0, at)).append(kOpen).append("\u200B").append(control::kDsml);
+    value.remove_prefix(at + closing.size());
   }
   return out.append(value);
 }
@@ -61,7 +63,7 @@ CallMarkup call_markup(PromptVersion version) {
   PromptFormat format;
   format.version = version;
   const PromptWords& words = words_of(format);
-  return {"｜DSML｜", words.calls, words.invoke, words.parameter};
+  return {control::kDsml, words.calls, words.invoke, words.parameter};
 }
 
 void append_definition(PromptBuilder& prompt, const ToolDefinition& tool, std::string_view name,
