@@ -124,7 +124,7 @@ class Suite {
     auto x = std::make_shared<std::vector<Bf16>>(static_cast<size_t>(most * cols));
     const auto plain = random_rows(most * cols);
     const Ops& ref = **select_ops("ref");
-    ref.quantize_rows(context_, plain.data(), most, cols, x->data());
+    ref.quantize_rows(plain.data(), most, cols, x->data());
     auto y = std::make_shared<std::vector<Bf16>>(static_cast<size_t>(most * rows));
     for (const int64_t count : counts) {
       Case item{name, fmt::format("{}x{}", rows, cols), count, matrices->bytes(),
@@ -146,7 +146,7 @@ class Suite {
     const MatrixView& view = matrices->next();
     const int64_t rows = view.rows, cols = view.cols, count = item.rows;
     auto blocks = std::make_shared<std::vector<Int8Block>>(x->size() / kSumBlock);
-    (*select_ops("ref"))->encode_int8(context_, x->data(), std::ssize(*x) / cols, cols, blocks->data());
+    (*select_ops("ref"))->encode_int8(x->data(), std::ssize(*x) / cols, cols, blocks->data());
     item.name += ", fast";
     item.run = [=, this](const Ops& ops) {
       ops.linear(context_, matrices->next(), {.count = count, .stride = cols, .int8 = blocks->data()},
@@ -249,25 +249,25 @@ class Suite {
       const std::string width = fmt::format("{}", kHidden);
       add({"hyper-connection mix", "24x20480", rows, 24 * 20480 * 4.0, 48.0 * 20480 * count, [=, this](const Ops& ops) {
              const HcParams params{fn->view(), numbers->data(), numbers->data() + 24};
-             ops.hc_mix(context_, params, h->data(), rows, kHidden, numbers->data() + 27, mixes->data());
+             ops.hc_mix(params, h->data(), rows, kHidden, numbers->data() + 27, mixes->data(), context_.scratch);
            }});
       add({"hyper-connection fold", width, rows, count * kHidden * 10, count * kHidden * 7, [=, this](const Ops& ops) {
-             ops.hc_fold(context_, h->data(), numbers->data(), 0, rows, kHidden, y->data());
+             ops.hc_fold(h->data(), numbers->data(), 0, rows, kHidden, {0, kHidden}, y->data());
            }});
       add({"hyper-connection unfold", width, rows, count * kHidden * 18, count * kHidden * 36, [=, this](const Ops& ops) {
-             ops.hc_unfold(context_, x->data(), mixes->data(), rows, kHidden, h->data());
+             ops.hc_unfold(x->data(), mixes->data(), rows, kHidden, {0, kHidden}, h->data());
            }});
       add({"rms norm", width, rows, count * kHidden * 4, count * kHidden * 4, [=, this](const Ops& ops) {
-             ops.rms_norm(context_, x->data(), x->data(), rows, kHidden, 1e-20f, y->data());
+             ops.rms_norm(x->data(), x->data(), rows, kHidden, 1e-20f, y->data());
            }});
       add({"quantize rows", width, rows, count * kHidden * 4, count * kHidden * 4, [=, this](const Ops& ops) {
-             ops.quantize_rows(context_, x->data(), rows, kHidden, y->data());
+             ops.quantize_rows(x->data(), rows, kHidden, y->data());
            }});
       auto int8 = std::make_shared<std::vector<Int8Block>>(rows * kHidden / kSumBlock);
       add({"encode int8", width, rows, count * kHidden * 3, count * kHidden * 4,
-           [=, this](const Ops& ops) { ops.encode_int8(context_, x->data(), rows, kHidden, int8->data()); }});
+           [=, this](const Ops& ops) { ops.encode_int8(x->data(), rows, kHidden, int8->data()); }});
       add({"swiglu", "2304", rows, count * kInner * 6, count * kInner * 20, [=, this](const Ops& ops) {
-             ops.swiglu(context_, x->data(), x->data(), nullptr, rows, kInner, 10.0f, y->data());
+             ops.swiglu(x->data(), x->data(), nullptr, rows, kInner, 10.0f, y->data());
            }});
     }
   }

@@ -143,6 +143,7 @@ struct Line {
   int64_t context = 0, streams = 0;
   Spread seconds, share;
   double bytes = 0, tokens = 0;
+  double regions = 0, waits = 0;  // a step
 };
 
 class Runner {
@@ -165,7 +166,9 @@ class Runner {
     for (int64_t s = 0; s < streams; ++s) model_.start(model_.state(s), context, ids_before(context), {});
     Line line{"decode", context, streams, {}, {}, planned_.bytes_for(streams), static_cast<double>(streams)};
     std::vector<double> seconds, shares;
+    uint64_t regions = 0, waits = 0;
     for (int round = -1; round < options_.rounds; ++round) {
+      if (round == 0) regions = model_.num_regions(), waits = model_.num_waits();
       const double read = probe_.read_gbs(true) * 1e9;
       const double peak = std::max(probe_.bf16_gflops(), probe_.fp32_gflops()) * 1e9;
       std::vector<SequenceSpan> spans;
@@ -186,6 +189,8 @@ class Runner {
     }
     line.seconds = spread_of(seconds);
     line.share = spread_of(shares);
+    line.regions = static_cast<double>(model_.num_regions() - regions) / options_.rounds;
+    line.waits = static_cast<double>(model_.num_waits() - waits) / options_.rounds;
     return line;
   }
 
@@ -408,13 +413,14 @@ int run(const Options& options) {
   }
   for (const int64_t rows : options.prefills) add(runner.prefill(rows));
   if (options.load > 0) runner.compete(1024, competitors);
-  const uint64_t regions_before = (*model)->num_regions();
   const auto decode_parts = runner.parts(1024, 1);
-  const double regions = static_cast<double>((*model)->num_regions() - regions_before) / options.rounds;
   const auto prefill_parts = runner.parts(0, 512);
   print_parts("parts of a decode step at 1024", decode_parts);
-  fmt::print("regions of a decode step at 1024: {:.0f}, {:.1f} a layer\n", regions,
-             regions / static_cast<double>(config.num_hidden_layers));
+  for (const Line& line : lines) {
+    if (line.kind != "decode") continue;
+    fmt::print("threads in a decode step at {}, {} streams: {:.0f} regions, {:.1f} waits a layer\n", line.context, line.streams,
+               line.regions, line.waits / static_cast<double>(config.num_hidden_layers));
+  }
   print_parts("parts of a prefill of 512", prefill_parts);
   const double peak_bytes = peak_rss_bytes();
   const double bytes_per_token = planned.bytes_for(1);
@@ -434,9 +440,10 @@ int run(const Options& options) {
   for (const Line& line : lines) {
     writer.begin_object().member("kind", line.kind).member("context", line.context).member("streams", line.streams);
     writer.member("seconds", line.seconds.median).member("seconds_p10", line.seconds.low).member("seconds_p90", line.seconds.high);
-    writer.member("tokens_per_second", line.tokens / line.seconds.median).member("share", line.share.median).end_object();
+    writer.member("tokens_per_second", line.tokens / line.seconds.median).member("share", line.share.median);
+    writer.member("regions", line.regions).member("waits", line.waits).end_object();
   }
-  writer.end_array().member("regions_per_step", regions);
+  writer.end_array();
   for (const auto& [key, parts] : {std::pair{"decode_parts", &decode_parts}, {"prefill_parts", &prefill_parts}}) {
     writer.key(key).begin_object();
     for (const auto& [name, seconds] : *parts) writer.member(name, seconds);

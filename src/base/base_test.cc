@@ -10,6 +10,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <random>
 #include <vector>
 
 #include "base/aligned_buffer.h"
@@ -115,6 +116,83 @@ TEST(ThreadPoolTest, MoreThreadsThanCoresRunEachRangeOnce) {
     for (auto& visit : visits) total += visit.exchange(0);
     ASSERT_EQ(total, count);
   }
+}
+
+// Random phases with random needs: no share begins before what it needs has ended, each runs once, and all have run when
+// run() returns.
+TEST(ThreadPoolTest, SharesWaitForWhatTheyNeedAndRunOnce) {
+  struct Trace {
+    std::vector<std::atomic<int>> runs = std::vector<std::atomic<int>>(Region::kMaxShares);
+    std::atomic<int> early{0};
+    struct PhaseNeeds {
+      int shares = 0;
+      std::vector<std::pair<int, bool>> needs;  // phase, same share
+    };
+    std::vector<PhaseNeeds> phases;
+
+    void run(int phase, const Share& share) {
+      for (const auto& [needed, same] : phases[phase].needs) {
+        const int count = phases[needed].shares;
+        for (int i = 0; i < count; ++i) {
+          const bool overlaps = i * share.count < (share.index + 1) * count && (i + 1) * share.count > share.index * count;
+          if ((!same || overlaps) && runs[64 * needed + i] != 1) ++early;
+        }
+      }
+      ++runs[64 * phase + share.index];
+    }
+  };
+  std::mt19937 rng(7);
+  const auto pick = [&](int most) { return static_cast<int>(rng() % static_cast<unsigned>(most)); };
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    Region region;
+    Region::Phase before = Region::kNone;  // of the region before: has ended
+    for (int round = 0; round < 2000; ++round) {
+      Trace trace;
+      std::vector<Region::Phase> added;
+      for (int phase = 0, count = 1 + pick(6); phase < count; ++phase) {
+        trace.phases.emplace_back();
+        trace.phases.back().shares = 1 + pick(7);
+        std::vector<Region::Need> needs = {before, before};
+        if (phase > 0) {
+          for (Region::Need& need : needs) {
+            if (pick(3) == 0) continue;
+            const int needed = pick(phase);
+            const bool same = pick(2) == 0;
+            trace.phases.back().needs.emplace_back(needed, same);
+            need = {added[needed], same};
+          }
+        }
+        auto* const all = &trace;
+        added.push_back(region.add(trace.phases.back().shares, {needs[0], needs[1]},
+                                   [all, phase](const Share& share) { all->run(phase, share); }));
+      }
+      pool.run(region);
+      region.clear();
+      before = added.back();
+      ASSERT_EQ(trace.early, 0) << "round " << round;
+      int shares = 0, runs = 0;
+      for (const auto& phase : trace.phases) shares += phase.shares;
+      for (const auto& run : trace.runs) runs += run;
+      ASSERT_EQ(runs, shares) << "round " << round;
+    }
+  }
+}
+
+TEST(ThreadPoolTest, AShareKnowsItsThreadAndThePoolCountsRegions) {
+  ThreadPool pool(3);
+  Region region;
+  std::atomic<int> strange{0};
+  auto* const bad = &strange;
+  region.add(30, {}, [bad](const Share& share) { *bad += share.thread < 0 || share.thread >= 3 || share.count != 30; });
+  const uint64_t before = pool.num_regions();
+  pool.run(region);
+  region.clear();
+  EXPECT_EQ(strange, 0);
+  EXPECT_EQ(pool.num_regions(), before + 1);
+  region.add(1, {}, [](const Share&) {});  // nothing to share: the caller alone
+  pool.run(region);
+  EXPECT_EQ(pool.num_regions(), before + 1);
 }
 
 class ReadFileTest : public testing::Test {

@@ -9,8 +9,10 @@
 #include <numeric>
 #include <random>
 #include <span>
+#include <tuple>
 #include <vector>
 
+#include "kernels/linear_list.h"
 #include "kernels/ops.h"
 #include "kernels/quantize.h"
 
@@ -71,15 +73,15 @@ struct Operand {
   }
 };
 
-Operand quantized_operand(KernelContext& ctx, const std::vector<Bf16>& x, int64_t cols) {
+Operand quantized_operand(const std::vector<Bf16>& x, int64_t cols) {
   Operand operand{std::vector<Bf16>(x.size()), cols};
-  (*select_ops("ref"))->quantize_rows(ctx, x.data(), std::ssize(x) / cols, cols, operand.values.data());
+  (*select_ops("ref"))->quantize_rows(x.data(), std::ssize(x) / cols, cols, operand.values.data());
   return operand;
 }
-Operand plain_operand(KernelContext& ctx, const std::vector<Bf16>& x, int64_t cols) {
+Operand plain_operand(const std::vector<Bf16>& x, int64_t cols) {
   const int64_t rows = std::ssize(x) / cols, stride = (cols + 1) / 2 * 2;
   Operand operand{std::vector<Bf16>(rows * stride), stride};
-  (*select_ops("ref"))->pair_rows(ctx, x.data(), rows, cols, operand.values.data());
+  (*select_ops("ref"))->pair_rows(x.data(), rows, cols, operand.values.data());
   return operand;
 }
 
@@ -137,7 +139,7 @@ TEST_P(TableTest, ProductsOfEveryKindEqualTheReferenceForOneToThirtyThreeRows) {
   std::iota(counts.begin(), counts.end(), 1);
   for (const MatrixKind kind : {MatrixKind::kFp8, MatrixKind::kFp4, MatrixKind::kBf16}) {
     const Matrix matrix = random_matrix(rng_, kind, 112, 192);
-    const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 33 * 192, 3.0f), 192);
+    const Operand x = quantized_operand(random_bf16(rng_, 33 * 192, 3.0f), 192);
     compare_products(*ref_, *ops_, bench_.context(), matrix.view(), x, counts);
   }
 }
@@ -148,9 +150,9 @@ TEST_P(TableTest, ProductsOfEveryShapeEqualTheReference) {
     for (const auto& [rows, cols] : shapes) {
       const Matrix matrix = random_matrix(rng_, kind, rows, cols);
       const auto x = random_bf16(rng_, 70 * cols, 3.0f);
-      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(bench_.context(), x, cols),
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(x, cols),
                        {1, 2, 3, 6, 7, 64, 65, 66, 67, 68, 69, 70});
-      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols),
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(x, cols),
                        {1, 5, 70});
     }
   }
@@ -158,7 +160,7 @@ TEST_P(TableTest, ProductsOfEveryShapeEqualTheReference) {
 
 TEST_P(TableTest, ManyRowsEqualTheReferenceBeyondEveryTile) {
   const Matrix matrix = random_matrix(rng_, MatrixKind::kFp4, 72, 576);
-  const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 601 * 576, 3.0f), 576);
+  const Operand x = quantized_operand(random_bf16(rng_, 601 * 576, 3.0f), 576);
   compare_products(*ref_, *ops_, bench_.context(), matrix.view(), x, {255, 256, 257, 601});
 }
 
@@ -172,7 +174,7 @@ TEST_P(TableTest, PlainWeightsOfEveryMagnitudeEqualTheReference) {
     EXPECT_EQ(std::vector<uint8_t>(matrix.view().scales, matrix.view().scales + 3),
               (std::vector<uint8_t>{0, strange, 0}));
     const auto x = random_bf16(rng_, 66 * 96);
-    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, 96),
+    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(x, 96),
                      {1, 4, 8, 20, 66});
   }
 }
@@ -182,7 +184,7 @@ TEST_P(TableTest, OddNumbersOfColumnsEndAtTheirLastColumn) {
     const Matrix matrix = random_matrix(rng_, MatrixKind::kBf16, 20, cols);
     auto x = random_bf16(rng_, 67 * cols);
     for (int64_t row = 0; row < 67; ++row) x[row * cols + cols - 1] = to_bf16(-0.0f);
-    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(bench_.context(), x, cols), {1, 2, 9, 67});
+    compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain_operand(x, cols), {1, 2, 9, 67});
   }
 }
 
@@ -203,7 +205,7 @@ TEST_P(TableTest, ProductsOfExtremeNumbersEqualTheReference) {
       for (int64_t k = 0; k < cols; ++k) x[4 * cols + k].bits = static_cast<uint16_t>(0x2b00 + 8 * k);  // 2^-41 and on
       for (int64_t k = 0; k < cols; k += 5) x[5 * cols + k].bits = 0x7f80;                           // infinite
       for (int64_t k = 0; k < cols; ++k) x[6 * cols + k].bits = static_cast<uint16_t>(0x7f00 + k % 128);  // huge
-      const Operand plain = plain_operand(bench_.context(), x, cols);
+      const Operand plain = plain_operand(x, cols);
       compare_products(*ref_, *ops_, bench_.context(), matrix.view(), plain, {12, 67});
       for (int64_t row = 0; row < 12; ++row) {
         compare_products(*ref_, *ops_, bench_.context(), matrix.view(),
@@ -211,17 +213,17 @@ TEST_P(TableTest, ProductsOfExtremeNumbersEqualTheReference) {
                          {1});
       }
       for (int64_t row = 2; row < 67; ++row) std::copy_n(x.begin() + row % 2 * cols, cols, x.begin() + row * cols);
-      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(bench_.context(), x, cols),
+      compare_products(*ref_, *ops_, bench_.context(), matrix.view(), quantized_operand(x, cols),
                        {1, 2, 67});
     }
   }
 }
 
 // Fast mode: FP4 weights and INT8 activations.
-std::vector<Int8Block> int8_operand(KernelContext& ctx, const Operand& x) {
+std::vector<Int8Block> int8_operand(const Operand& x) {
   std::vector<Int8Block> blocks(x.values.size() / 32);
   (*select_ops("ref"))
-      ->encode_int8(ctx, x.values.data(), std::ssize(x.values) / x.stride, x.stride, blocks.data());
+      ->encode_int8(x.values.data(), std::ssize(x.values) / x.stride, x.stride, blocks.data());
   return blocks;
 }
 
@@ -229,12 +231,12 @@ TEST_P(TableTest, Int8ActivationsEqualTheReference) {
   for (const float spread : {1e-30f, 1e-3f, 1.0f, 1e30f}) {
     auto x = random_bf16(rng_, 40 * 96, spread);
     std::fill_n(x.begin() + 96, 96, Bf16{0});
-    Operand operand = quantized_operand(bench_.context(), x, 96);
+    Operand operand = quantized_operand(x, 96);
     operand.values[3 * 96 + 5].bits = 0x7fc0;
     operand.values[4 * 96 + 70].bits = 0xff80;
-    const auto expected = int8_operand(bench_.context(), operand);
+    const auto expected = int8_operand(operand);
     std::vector<Int8Block> found(expected.size());
-    ops_->encode_int8(bench_.context(), operand.values.data(), 40, 96, found.data());
+    ops_->encode_int8(operand.values.data(), 40, 96, found.data());
     for (size_t i = 0; i < expected.size(); ++i) {
       EXPECT_TRUE(std::equal(expected[i].codes, expected[i].codes + 32, found[i].codes)) << i;
       EXPECT_EQ(expected[i].minus_12_sum, found[i].minus_12_sum);
@@ -254,7 +256,7 @@ TEST_P(TableTest, Int8ActivationsLoseNothingOfLargeNumbers) {
   set(6, 416.0f);
   set(31, 6.0f);  // between two codes: to the even one
   Int8Block block;
-  ops_->encode_int8(bench_.context(), x.data(), 1, 32, &block);
+  ops_->encode_int8(x.data(), 1, 32, &block);
   const auto value = [&](int column) {
     const auto place = std::find(kInt8Order, kInt8Order + 8, column % 8) - kInt8Order;
     return static_cast<float>(block.codes[column / 8 * 8 + place]) * 2 * block.scale;
@@ -273,9 +275,8 @@ TEST_P(TableTest, FastProductsEqualTheReferenceForAnyNumberOfRows) {
       const Matrix matrix = *Matrix::pack_fp4(rows, cols, random_bytes(rng_, rows * cols / 2),
                                               random_bytes(rng_, rows * cols / 32, low, low + 10));
       const int64_t most = cols == 192 ? 270 : 35;
-      const Operand x = quantized_operand(bench_.context(),
-                                          random_bf16(rng_, most * cols, low == 245 ? 1e-4f : 3.0f), cols);
-      const auto blocks = int8_operand(bench_.context(), x);
+      const Operand x = quantized_operand(random_bf16(rng_, most * cols, low == 245 ? 1e-4f : 3.0f), cols);
+      const auto blocks = int8_operand(x);
       const auto product = [&](const Ops& ops, int64_t count) {
         std::vector<float> y(count * rows);
         ActivationRows operand = x.rows(0, count);
@@ -302,7 +303,7 @@ TEST_P(TableTest, FastProductsOfExactCodesAreThoseOfTheExactMode) {
   std::vector<Bf16> values(3 * cols);
   for (auto& value : values) value = to_bf16(static_cast<float>(static_cast<int>(rng_() % 15) - 7));
   const Operand x = {values, cols};
-  const auto blocks = int8_operand(bench_.context(), x);
+  const auto blocks = int8_operand(x);
   std::vector<float> exact(3 * rows), fast(3 * rows);
   ops_->linear(bench_.context(), matrix.view(), x.rows(0, 3), {.f32 = exact.data(), .stride = rows});
   ActivationRows operand = x.rows(0, 3);
@@ -313,7 +314,7 @@ TEST_P(TableTest, FastProductsOfExactCodesAreThoseOfTheExactMode) {
 
 TEST_P(TableTest, RowsMayBeGatheredAndMatricesCut) {
   const Matrix matrix = random_matrix(rng_, MatrixKind::kFp8, 96, 64);
-  const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 8 * 64, 3.0f), 64);
+  const Operand x = quantized_operand(random_bf16(rng_, 8 * 64, 3.0f), 64);
   std::vector<float> all(8 * 96), part(3 * 32);
   ref_->linear(bench_.context(), matrix.view(), x.rows(0, 8), {.f32 = all.data(), .stride = 96});
   const int32_t index[] = {5, 0, 7};
@@ -328,7 +329,7 @@ TEST_P(TableTest, RowsMayBeGatheredAndMatricesCut) {
 TEST_P(TableTest, ListsOfProductsEqualTheirProductsAlone) {
   const MatrixKind kinds[] = {MatrixKind::kFp8, MatrixKind::kBf16, MatrixKind::kFp4, MatrixKind::kFp4};
   const int64_t rows[] = {96, 20, 160, 16}, counts[] = {1, 3, 2, 11}, cols = 96;
-  const Operand x = quantized_operand(bench_.context(), random_bf16(rng_, 11 * cols), cols);
+  const Operand x = quantized_operand(random_bf16(rng_, 11 * cols), cols);
   std::vector<Matrix> matrices;
   std::vector<std::vector<float>> expected, found;
   std::vector<LinearTask> tasks;
@@ -384,13 +385,13 @@ TEST_P(TableTest, OperandsEqualTheReference) {
     x[5].bits = 0x7fc0;
     x[300].bits = 0xff80;
     std::vector<Bf16> expected(x.size()), found(x.size());
-    ref_->quantize_rows(bench_.context(), x.data(), 40, 96, expected.data());
-    ops_->quantize_rows(bench_.context(), x.data(), 40, 96, found.data());
+    ref_->quantize_rows(x.data(), 40, 96, expected.data());
+    ops_->quantize_rows(x.data(), 40, 96, found.data());
     EXPECT_EQ(bits_of(std::span<const Bf16>(expected)), bits_of(std::span<const Bf16>(found)));
     for (const int64_t cols : {1, 7, 16, 96}) {
       std::vector<Bf16> pairs(40 * (cols + 1)), pairs_found(40 * (cols + 1));
-      ref_->pair_rows(bench_.context(), x.data(), 40, cols, pairs.data());
-      ops_->pair_rows(bench_.context(), x.data(), 40, cols, pairs_found.data());
+      ref_->pair_rows(x.data(), 40, cols, pairs.data());
+      ops_->pair_rows(x.data(), 40, cols, pairs_found.data());
       EXPECT_EQ(pairs, pairs_found);
     }
   }
@@ -400,15 +401,15 @@ TEST_P(TableTest, NormRotationAndSwigluEqualTheReference) {
   for (const int64_t cols : {32, 100, 256, 1280}) {
     const auto x = random_bf16(rng_, 9 * cols, 3.0f), w = random_bf16(rng_, cols);
     std::vector<Bf16> expected(x.size()), found(x.size());
-    ref_->rms_norm(bench_.context(), x.data(), w.data(), 9, cols, 1e-20f, expected.data());
-    ops_->rms_norm(bench_.context(), x.data(), w.data(), 9, cols, 1e-20f, found.data());
+    ref_->rms_norm(x.data(), w.data(), 9, cols, 1e-20f, expected.data());
+    ops_->rms_norm(x.data(), w.data(), 9, cols, 1e-20f, found.data());
     EXPECT_EQ(expected, found);
 
     const auto up = random_bf16(rng_, 9 * cols, 20.0f);
     const std::vector<float> weights = {0.1f, 2.0f, 0.3f, 1.5f, 0.0f, 1e-3f, 0.7f, 0.9f, 1.0f};
     for (const float* slot_weights : {weights.data(), static_cast<const float*>(nullptr)}) {
-      ref_->swiglu(bench_.context(), x.data(), up.data(), slot_weights, 9, cols, 5.0f, expected.data());
-      ops_->swiglu(bench_.context(), x.data(), up.data(), slot_weights, 9, cols, 5.0f, found.data());
+      ref_->swiglu(x.data(), up.data(), slot_weights, 9, cols, 5.0f, expected.data());
+      ops_->swiglu(x.data(), up.data(), slot_weights, 9, cols, 5.0f, found.data());
       EXPECT_EQ(expected, found);
     }
   }
@@ -416,8 +417,8 @@ TEST_P(TableTest, NormRotationAndSwigluEqualTheReference) {
     const auto x = random_bf16(rng_, 11 * cols);
     const std::vector<int32_t> index = {0, 3, 10, 4, 4, 1, 9, 8, 0};
     std::vector<Bf16> expected(3 * cols), found(3 * cols);
-    ref_->sum_rows(bench_.context(), x.data(), index.data(), 3, 3, cols, expected.data());
-    ops_->sum_rows(bench_.context(), x.data(), index.data(), 3, 3, cols, found.data());
+    ref_->sum_rows(x.data(), index.data(), 3, 3, cols, {0, cols}, expected.data());
+    ops_->sum_rows(x.data(), index.data(), 3, 3, cols, {0, cols}, found.data());
     EXPECT_EQ(expected, found);
   }
   for (const int64_t rotary : {6, 16, 64}) {
@@ -428,8 +429,8 @@ TEST_P(TableTest, NormRotationAndSwigluEqualTheReference) {
     auto expected = random_bf16(rng_, 3 * 5 * 96);
     auto found = expected;
     for (const auto rotation : {Ops::Rotation::kForward, Ops::Rotation::kInverse}) {
-      ref_->rotate(bench_.context(), expected.data(), 3, 5, 96, rotary, rows.data(), rotation);
-      ops_->rotate(bench_.context(), found.data(), 3, 5, 96, rotary, rows.data(), rotation);
+      ref_->rotate(expected.data(), 3, 5, 96, rotary, rows.data(), rotation);
+      ops_->rotate(found.data(), 3, 5, 96, rotary, rows.data(), rotation);
       EXPECT_EQ(expected, found);
     }
   }
@@ -444,21 +445,53 @@ TEST_P(TableTest, HyperConnectionsEqualTheReferenceForAnyNumberOfRows) {
     for (const int64_t rows : {1, 3, 4, 7, 37}) {
       std::vector<float> products(rows * 24), products_found(rows * 24);
       std::vector<HcMix> expected(rows), found(rows);
-      ref_->hc_mix(bench_.context(), params, h.data(), rows, hidden, products.data(), expected.data());
-      ops_->hc_mix(bench_.context(), params, h.data(), rows, hidden, products_found.data(), found.data());
+      ref_->hc_mix(params, h.data(), rows, hidden, products.data(), expected.data(), bench_.context().scratch);
+      ops_->hc_mix(params, h.data(), rows, hidden, products_found.data(), found.data(), bench_.context().scratch);
       EXPECT_EQ(products, products_found);
       EXPECT_EQ(std::memcmp(expected.data(), found.data(), rows * sizeof(HcMix)), 0);
 
       std::vector<Bf16> folded(rows * hidden), folded_found(rows * hidden);
-      ref_->hc_fold(bench_.context(), h.data(), &expected[0].a[0], sizeof(HcMix) / 4, rows, hidden, folded.data());
-      ops_->hc_fold(bench_.context(), h.data(), &expected[0].a[0], sizeof(HcMix) / 4, rows, hidden, folded_found.data());
+      ref_->hc_fold(h.data(), &expected[0].a[0], sizeof(HcMix) / 4, rows, hidden, {0, hidden}, folded.data());
+      ops_->hc_fold(h.data(), &expected[0].a[0], sizeof(HcMix) / 4, rows, hidden, {0, hidden}, folded_found.data());
       EXPECT_EQ(folded, folded_found);
       auto unfolded = h, unfolded_found = h;
-      ref_->hc_unfold(bench_.context(), y.data(), expected.data(), rows, hidden, unfolded.data());
-      ops_->hc_unfold(bench_.context(), y.data(), expected.data(), rows, hidden, unfolded_found.data());
+      ref_->hc_unfold(y.data(), expected.data(), rows, hidden, {0, hidden}, unfolded.data());
+      ops_->hc_unfold(y.data(), expected.data(), rows, hidden, {0, hidden}, unfolded_found.data());
       EXPECT_EQ(unfolded, unfolded_found);
     }
   }
+}
+
+// Columns of what works column by column, alone as in company.
+TEST_P(TableTest, ColumnsOfRowsAreThoseOfTheWholeRows) {
+  const int64_t hidden = 160, rows = 3;
+  const Matrix fn = random_matrix(rng_, MatrixKind::kF32, 24, 4 * hidden);
+  std::vector<float> base(24, 0.1f), scale = {0.7f, 0.9f, 1.1f};
+  const HcParams params{fn.view(), base.data(), scale.data()};
+  const auto h = random_bf16(rng_, rows * 4 * hidden), y = random_bf16(rng_, 9 * hidden);
+  const std::vector<int32_t> index = {0, 3, 8, 4, 4, 1, 5, 8, 0};
+  std::vector<float> products(rows * 24);
+  std::vector<HcMix> mixes(rows);
+  ops_->hc_mix(params, h.data(), rows, hidden, products.data(), mixes.data(), bench_.context().scratch);
+  const int64_t sums_size = rows * (4 * hidden / kSumBlock) * kHcSumStride;
+  const auto all_of = [&](std::vector<Columns> parts) {
+    std::vector<Bf16> folded(rows * hidden), summed(rows * hidden), unfolded = h;
+    std::vector<float> sums(sums_size);
+    for (const Columns& columns : parts) {
+      ops_->hc_fold(h.data(), mixes[0].a, sizeof(HcMix) / 4, rows, hidden, columns, folded.data());
+      ops_->hc_unfold(y.data(), mixes.data(), rows, hidden, columns, unfolded.data());
+      ops_->sum_rows(y.data(), index.data(), 3, rows, hidden, columns, summed.data());
+      for (int64_t stream = 0; stream < 4; ++stream) {
+        ops_->hc_sums(params, h.data(), rows, hidden, (stream * hidden + columns.first) / kSumBlock,
+                      (stream * hidden + columns.end) / kSumBlock, sums.data());
+      }
+    }
+    std::vector<HcMix> again(rows);
+    ops_->hc_finish(params, sums.data(), rows, hidden, products.data(), again.data());
+    EXPECT_EQ(std::memcmp(again.data(), mixes.data(), rows * sizeof(HcMix)), 0);
+    return std::tuple(folded, unfolded, summed);
+  };
+  EXPECT_EQ(all_of({{0, hidden}}), all_of({{64, 128}, {0, 64}, {128, hidden}}));
 }
 
 TEST_P(TableTest, EngramGateEqualsTheReference) {
@@ -468,9 +501,9 @@ TEST_P(TableTest, EngramGateEqualsTheReference) {
     auto found = expected;
     EngramGateArgs args{.hidden = hidden, .q_weight = q.data(), .k_weight = k.data(), .key_value = kv.data(),
                         .h = expected.data()};
-    ref_->engram_gate(bench_.context(), args, 3);
+    ref_->engram_gate(args, 3);
     args.h = found.data();
-    ops_->engram_gate(bench_.context(), args, 3);
+    ops_->engram_gate(args, 3);
     EXPECT_EQ(expected, found);
   }
 }
@@ -550,6 +583,30 @@ INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "neon"));
 #else
 INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2", "avx512", "avx512bf16"));
 #endif
+
+TEST(LinearListTest, SharesOfAListAreAllOfItOnce) {
+  std::mt19937 rng(3);
+  const Operand x = quantized_operand(random_bf16(rng, 3 * 96), 96);
+  std::vector<Matrix> matrices;
+  std::vector<LinearTask> tasks;
+  const MatrixKind kinds[] = {MatrixKind::kFp8, MatrixKind::kBf16, MatrixKind::kFp4, MatrixKind::kFp4, MatrixKind::kBf16};
+  const int64_t rows[] = {320, 20, 1000, 16, 65};
+  for (int i = 0; i < 5; ++i) {
+    matrices.push_back(random_matrix(rng, kinds[i], rows[i], 96));
+    tasks.push_back({matrices.back().view(), x.rows(0, i == 2 ? 3 : 1), {}});
+  }
+  for (const int shares : {1, 2, 3, 7, 40}) {
+    std::vector<std::vector<int>> visits;
+    for (const Matrix& matrix : matrices) visits.emplace_back(matrix.view().num_groups());
+    for (int share = 0; share < shares; ++share) {
+      for_each_linear_part(tasks, {share, shares}, [&](int64_t task, int64_t first, int64_t end) {
+        EXPECT_EQ(first % kChunkGroups, 0);
+        for (int64_t group = first; group < end; ++group) ++visits[task][group];
+      });
+    }
+    for (const auto& groups : visits) EXPECT_EQ(groups, std::vector<int>(groups.size(), 1)) << shares;
+  }
+}
 
 TEST(AttentionChunkTest, ChunksAreSixtyFourColumnsWhereverTheWindowEnds) {
   const auto ends = [](int32_t window, int32_t compressed, int64_t window_columns) {

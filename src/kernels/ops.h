@@ -5,7 +5,9 @@
 // rounding of fp32 to bf16. Every op works row by row: the result of a row never depends on the other rows of a call,
 // on the number of threads or on the part of the work a thread gets.
 //
-// Pointers in the argument structs are borrowed for the call. Nothing here allocates.
+// The functions of a table run on the calling thread; callers divide rows, columns, heads or row groups among threads
+// (model/ does, and the members of Ops below for one op at a time). Pointers in the argument structs are borrowed for the
+// call. Nothing here allocates.
 #pragma once
 
 #include <cstddef>
@@ -28,12 +30,18 @@ constexpr std::string_view summation_order(Numerics numerics) {
   return numerics == Numerics::kExact ? "f32-block32" : "f32-block32 i8-fp4";
 }
 
-// What an op needs beside its arguments: threads, and scratch memory for each of them. Owned by the executor thread.
+// Threads, and scratch memory for each of them. Owned by the executor thread.
 struct KernelContext {
   ThreadPool* pool = nullptr;
   std::byte* scratch = nullptr;        // num_threads pieces of scratch_bytes, each aligned to 64
   size_t scratch_bytes = 0;            // per thread; see attention_scratch_bytes(), index_scratch_bytes()
-  std::byte* thread_scratch(int64_t part) const { return scratch + static_cast<size_t>(part) * scratch_bytes; }
+  std::byte* thread_scratch(int64_t thread) const { return scratch + static_cast<size_t>(thread) * scratch_bytes; }
+};
+
+// Columns [first, end) of rows; `first` is a multiple of 32.
+struct Columns {
+  int64_t first = 0;
+  int64_t end = 0;
 };
 
 // 32 activations of the fast mode: code times scale. The codes of eight columns stand in the order of the
@@ -101,6 +109,8 @@ struct HcParams {
 // The rows one query attends to: window rows oldest first, then compressed rows ascending by position. Window row i has
 // column i, compressed row j column window_columns + j; a chunk of the online softmax is kAttentionChunk columns.
 inline constexpr int64_t kAttentionChunk = 64;
+// A list is unpacked once for so many heads at most, and worth it for so many at least.
+inline constexpr int64_t kMostAttentionHeads = 64, kAttentionHeads = 16;
 struct AttentionList {
   const std::byte* const* window = nullptr;      // packed window rows
   const std::byte* const* compressed = nullptr;  // packed compressed rows
@@ -154,78 +164,88 @@ struct EngramGateArgs {
 struct Ops {
   std::string_view name;               // "ref", "avx2", ...
 
-  // y = W x for every task of the list, in one region of the pool; outputs must not overlap. Per output: acc
+  // Row groups [first, end) of y = W x; `first` is a multiple of kChunkGroups (linear_list.h). Per output: acc
   // = sum over blocks of 32 columns, ascending, of (sum of the block's products, ascending from zero, each by
   // one fma) * w_scale. model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4). FP4 weights with INT8 activations: acc =
   // fma(n, w_scale * x_scale, acc), n the whole number that the block's codes and doubled weights add up to.
-  void (*linear_list)(KernelContext&, std::span<const LinearTask> tasks);
+  void (*linear_groups)(const LinearTask& task, int64_t first, int64_t end);
+  // All products of a list over the threads of a pool, in one region; outputs must not overlap.
+  void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) const;
   void linear(KernelContext& ctx, const MatrixView& weights, const ActivationRows& x, const OutputRows& y) const {
     const LinearTask task = {weights, x, y};
     linear_list(ctx, {&task, 1});
   }
 
   // Q8 of bf16 rows as an operand: code times scale, exact in bf16, in exchanged pairs. Requires cols % 32 == 0.
-  void (*quantize_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+  void (*quantize_rows)(const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
 
   // bf16 rows as an operand: the same numbers in exchanged pairs, [rows][cols rounded up to even].
-  void (*pair_rows)(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+  void (*pair_rows)(const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
 
   // The same rows in INT8, from the result of quantize_rows: per block the smallest power of two as scale
   // with which no code is beyond +-127; codes to nearest, ties to even. `blocks`: [rows][cols / 32]. Codes of
   // E4M3 above an eighth of the largest of a block lose nothing.
-  void (*encode_int8)(KernelContext&, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks);
+  void (*encode_int8)(const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks);
 
   // out = bf((x * 1/sqrt(mean(x^2) + eps)) * weight), row by row; may alias. Sum of squares in blocks of 32.
-  void (*rms_norm)(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
+  void (*rms_norm)(const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
 
   // Rotates adjacent pairs of the last `rotary_dim` of every head, in place: (a, b) -> bf(a cos - b sin), bf(a sin +
   // b cos). x: [rows][heads][dim] with row stride heads * dim; cos_sin: per row [rotary_dim] = cos and sin interleaved.
   // Inverse: sin negated. No fused operations. model-v41 4.2.
   enum class Rotation { kForward, kInverse };
-  void (*rotate)(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+  void (*rotate)(Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
                  const float* const* cos_sin, Rotation rotation);
 
-  // Hyper-connections: mix of each token's streams h [rows][4][hidden]; products [rows][24] is left with the 24 numbers
-  // after the statistic. Products as in linear_list, but block sums add up in fp64 and are rounded once at the end.
-  // Needs hc_scratch_bytes() of scratch.
-  void (*hc_mix)(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
-                 HcMix* mixes);
+  // Hyper-connections: mix of each token's streams h [rows][4][hidden], in two steps. First, for blocks [first, end) of
+  // 32 columns of the streams laid end to end, the sums of products and of squares: sums[row][block][kHcSumStride].
+  void (*hc_sums)(const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, int64_t first, int64_t end,
+                  float* sums);
+  // Then, from the sums of all blocks, the mixes; products [rows][24] is left with the 24 numbers after the statistic.
+  // Products as in linear_groups, but block sums add up in fp64 and are rounded once at the end.
+  void (*hc_finish)(const HcParams& params, const float* sums, int64_t rows, int64_t hidden, float* products,
+                    HcMix* mixes);
+  // Both steps for all rows, in hc_scratch_bytes() of memory.
+  void hc_mix(const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products, HcMix* mixes,
+              std::byte* scratch) const;
   // x[d] = bf(sum_i w[i] h[i][d]); weights at w + row * weight_stride floats.
-  void (*hc_fold)(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
-                  int64_t hidden, Bf16* x);
+  void (*hc_fold)(const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
+                  int64_t hidden, Columns columns, Bf16* x);
   // h[j][d] = bf(P[j] y[d] + sum_i C[i][j] h[i][d]) in place.
-  void (*hc_unfold)(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h);
+  void (*hc_unfold)(const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Columns columns, Bf16* h);
 
   // a = bf(weight * (silu(min(g, limit)) * clamp(u, +-limit))); weights null = 1 (shared expert). model-v41 7.
-  void (*swiglu)(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+  void (*swiglu)(const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
                  float limit, Bf16* out);
 
   // out[row] = bf(0 + x[index[row][0]] + x[index[row][1]] + ...), `count` rows of x each, in the order of the index.
-  void (*sum_rows)(KernelContext&, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols,
+  void (*sum_rows)(const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Columns columns,
                    Bf16* out);
 
   // o_h = bf(sum_i exp(s_i) u_i / (sum_i exp(s_i) + exp(sink_h))), zeros for an empty list, as the reference rounds it:
   // chunk by chunk with m = max of s so far, p_i = exp(s_i - m), older sums times exp(m_old - m); the weighted sum takes
-  // bf(p_i), the denominator p_i itself. model-v41 4.5.
-  void (*sparse_attention)(KernelContext&, const AttentionArgs&);
+  // bf(p_i), the denominator p_i itself. model-v41 4.5. Heads [first_head, first_head + heads) of one token, in
+  // attention_scratch_bytes() of memory; first_head is a multiple of kAttentionHeads, heads at most kMostAttentionHeads.
+  void (*attend)(const AttentionArgs& args, int64_t token, int64_t first_head, int64_t heads, std::byte* scratch);
+  // All tokens and heads over the threads of a pool.
+  void sparse_attention(KernelContext& ctx, const AttentionArgs& args) const;
 
-  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. Runs on the calling thread; callers split
-  // tokens or runs. model-v41 5.
+  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. model-v41 5.
   void (*index_scores)(const IndexScoreArgs&);
 
   // Adds the gated Engram value to every stream. model-v41 6.3 with appendix E.1.1.
-  void (*engram_gate)(KernelContext&, const EngramGateArgs&, int64_t rows);
+  void (*engram_gate)(const EngramGateArgs&, int64_t rows);
 
   // latent[c] = bf(softmax over the pair (g0, g1) . (a0, a1)) per channel, before its norm. model-v41 4.4.
   void (*pool_pair)(const float* value0, const float* gate0, const float* value1, const float* gate1, int64_t dim,
                     Bf16* latent);
 };
 
-// Rows that hc_mix takes at once, and its numbers per block of columns: 24 sums of products, the sum of squares, padding.
+// Rows that hc_sums takes at once, and its numbers per block of columns: 24 sums of products, the sum of squares, padding.
 inline constexpr int64_t kHcRowTile = 4;
 inline constexpr int64_t kHcSumStride = 32;
 
-// Bytes of scratch per thread that sparse_attention, index_scores and hc_mix need for these sizes.
+// Bytes of scratch that attend, index_scores and hc_mix need for these sizes.
 size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim);
 size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim);
 size_t hc_scratch_bytes(int64_t hidden);

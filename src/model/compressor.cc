@@ -20,65 +20,95 @@ int64_t pair_group_of(const KvLayout& layout, int64_t group) {
   return pair_group;
 }
 
-// Fills ws.latents and ws.latent_rows; returns the number of latents.
-int64_t pool_pairs(ForwardPass& pass, const CompressorWeights& weights, int64_t pair_group, int64_t layer) {
+// Rows of the call that finish a latent, into ws.latent_rows; returns how many.
+int64_t list_latents(const ForwardPass& pass, int64_t ratio) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < pass.num_rows(); ++i) {
+    const Row& row = pass.rows[i];
+    if (ratio == 2 && (row.position % 2 == 0 || row.position < row.sequence->cut.write_first)) continue;
+    const int64_t group_start = row.position / ratio * ratio;
+    pass.ws.latent_cos_sin[count] = pass.compress_rope.row(group_start);
+    pass.ws.latent_rows[count++] = static_cast<int32_t>(i);
+  }
+  return count;
+}
+
+// ws.pair_values, ws.pair_gates -> ws.latents, through the rings, row after row.
+void pool_pairs(const ForwardPass& pass, int64_t pair_group, int64_t num_latents) {
   Workspace& ws = pass.ws;
   const int64_t dim = pass.config.head_dim;
-  const ActivationRows x = pass.pair(ws.x.data(), pass.num_rows(), pass.config.hidden_size);
-  pass.ops.linear(pass.kernel, weights.wkv.view(), x, {.f32 = ws.pair_values.data(), .stride = dim});
-  pass.ops.linear(pass.kernel, weights.wgate->view(), x, {.f32 = ws.pair_gates.data(), .stride = dim});
-  pass.observe("compressor_value", layer, ws.pair_values.data(), pass.num_rows() * dim);
-  pass.observe("compressor_gate", layer, ws.pair_gates.data(), pass.num_rows() * dim);
-  int64_t count = 0;
+  int64_t latent = 0;
   for (int64_t i = 0; i < pass.num_rows(); ++i) {
     const Row& row = pass.rows[i];
     float* entry = row.sequence->compressor_entry(pair_group, row.position);
     std::memcpy(entry, ws.pair_values.data() + i * dim, dim * sizeof(float));
     std::memcpy(entry + dim, ws.pair_gates.data() + i * dim, dim * sizeof(float));
-    if (row.position % 2 == 0 || row.position < row.sequence->cut.write_first) continue;
+    if (latent == num_latents || ws.latent_rows[latent] != i) continue;
     const float* first = row.sequence->compressor_entry(pair_group, row.position - 1);
-    pass.ops.pool_pair(first, first + dim, entry, entry + dim, dim, ws.latents.data() + count * dim);
-    ws.latent_rows[count++] = static_cast<int32_t>(i);
+    pass.ops.pool_pair(first, first + dim, entry, entry + dim, dim, ws.latents.data() + latent++ * dim);
   }
-  return count;
 }
 
-int64_t project_latents(ForwardPass& pass, const CompressorWeights& weights) {
+// The phase of ws.latents, before their norm.
+Phase make_latents(ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t layer, Phase x,
+                   int64_t count) {
   Workspace& ws = pass.ws;
-  pass.linear(weights.wkv, pass.pair(ws.x.data(), pass.num_rows(), pass.config.hidden_size), ws.latents.data());
-  for (int64_t i = 0; i < pass.num_rows(); ++i) ws.latent_rows[i] = static_cast<int32_t>(i);
-  return pass.num_rows();
+  const int64_t rows = pass.num_rows(), dim = pass.config.head_dim;
+  const ActivationRows operand = pass.x_paired(rows);
+  if (plan.ratio != 2) {
+    return pass.add_linear({x}, {LinearTask{weights.wkv.view(), operand, {.bf16 = ws.latents.data(), .stride = dim}}});
+  }
+  const Phase projected =
+      pass.add_linear({x}, {LinearTask{weights.wkv.view(), operand, {.f32 = ws.pair_values.data(), .stride = dim}},
+                            LinearTask{weights.wgate->view(), operand, {.f32 = ws.pair_gates.data(), .stride = dim}}});
+  pass.observe("compressor_value", layer, ws.pair_values.data(), rows * dim);
+  pass.observe("compressor_gate", layer, ws.pair_gates.data(), rows * dim);
+  const int64_t pair_group = pair_group_of(pass.layout, *plan.kv_source);
+  return pass.region.add(1, {projected},
+                         [&pass, pair_group, count](const Share&) { pool_pairs(pass, pair_group, count); });
+}
+
+// Latents [begin, end) with their index keys into the blocks.
+void pack_latents(const ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t begin,
+                  int64_t end) {
+  Workspace& ws = pass.ws;
+  const ModelConfig& config = pass.config;
+  const int64_t dim = config.head_dim, index_dim = config.index_head_dim, rotary = config.qk_rope_head_dim;
+  Bf16* keys = ws.index_keys.data() + begin * index_dim;
+  const float* const* cos_sin = ws.latent_cos_sin.data() + begin;
+  pass.rms_norm(keys, weights.k_norm, end - begin, keys);
+  pass.ops.rotate(keys, end - begin, 1, index_dim, rotary, cos_sin, Ops::Rotation::kForward);
+  pass.ops.rotate(ws.latents.data() + begin * dim, end - begin, 1, dim, rotary, cos_sin, Ops::Rotation::kForward);
+  for (int64_t i = begin; i < end; ++i) {
+    const Row& row = pass.rows[ws.latent_rows[i]];
+    if (row.position < row.sequence->cut.write_first) continue;
+    const auto address = pass.arena.row(pass.layout, *row.sequence, *plan.kv_source, row.position / plan.ratio);
+    pack_index_row(ws.index_keys.data() + i * index_dim, index_dim, address.index_codes, address.index_scales);
+    pack_compressed_row(ws.latents.data() + i * dim, dim, address.compressed);
+  }
 }
 
 }  // namespace
 
-void compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t layer) {
+Phase compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t layer, Phase x) {
   Workspace& ws = pass.ws;
-  const ModelConfig& config = pass.config;
-  const int64_t dim = config.head_dim, index_dim = config.index_head_dim, group = *plan.kv_source;
-  const int64_t count = plan.ratio == 2 ? pool_pairs(pass, weights, pair_group_of(pass.layout, group), layer)
-                                        : project_latents(pass, weights);
-  if (count == 0) return;
-  pass.rms_norm(ws.latents.data(), weights.norm, count, ws.latents.data());
+  const int64_t dim = pass.config.head_dim, index_dim = pass.config.index_head_dim;
+  const int64_t count = list_latents(pass, plan.ratio);
+  const Phase latents = make_latents(pass, weights, plan, layer, x, count);
+  if (count == 0) return latents;
+  const Phase normed = pass.add_rows(count, 8 * dim, {latents}, [&](int64_t begin, int64_t end, int) {
+    const int64_t dim = pass.config.head_dim;
+    Bf16* rows = pass.ws.latents.data() + begin * dim;
+    pass.rms_norm(rows, weights.norm, end - begin, rows);
+    pass.ops.pair_rows(rows, end - begin, dim, pass.ws.latents_paired.data() + begin * dim);
+  });
   pass.observe("latent", layer, ws.latents.data(), count * dim);
-
-  pass.linear(weights.wk, pass.pair(ws.latents.data(), count, dim), ws.index_keys.data());
-  pass.rms_norm(ws.index_keys.data(), weights.k_norm, count, ws.index_keys.data());
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t group_start = pass.rows[ws.latent_rows[i]].position / plan.ratio * plan.ratio;
-    ws.latent_cos_sin[i] = pass.compress_rope.row(group_start);
-  }
-  pass.ops.rotate(pass.kernel, ws.index_keys.data(), count, 1, index_dim, config.qk_rope_head_dim,
-                  ws.latent_cos_sin.data(), Ops::Rotation::kForward);
-  pass.ops.rotate(pass.kernel, ws.latents.data(), count, 1, dim, config.qk_rope_head_dim, ws.latent_cos_sin.data(),
-                  Ops::Rotation::kForward);
-  for (int64_t i = 0; i < count; ++i) {
-    const Row& row = pass.rows[ws.latent_rows[i]];
-    if (row.position < row.sequence->cut.write_first) continue;
-    const auto address = pass.arena.row(pass.layout, *row.sequence, group, row.position / plan.ratio);
-    pack_index_row(ws.index_keys.data() + i * index_dim, index_dim, address.index_codes, address.index_scales);
-    pack_compressed_row(ws.latents.data() + i * dim, dim, address.compressed);
-  }
+  const Phase keys = pass.add_linear(
+      {normed}, {LinearTask{weights.wk.view(), {.values = ws.latents_paired.data(), .count = count, .stride = dim},
+                            {.bf16 = ws.index_keys.data(), .stride = index_dim}}});
+  return pass.add_rows(count, 8 * (dim + index_dim), {keys}, [&](int64_t begin, int64_t end, int) {
+    pack_latents(pass, weights, plan, begin, end);
+  });
 }
 
 }  // namespace deepinfer

@@ -35,18 +35,14 @@ void list_draft_rows(ForwardPass& pass, int64_t window_layer) {
   }
 }
 
-void run_stage(ForwardPass& pass, const BlockWeights& weights, int64_t window_layer) {
-  Workspace& ws = pass.ws;
-  hc_enter(pass, weights.hc_attn, weights.attn_norm);
-  const ActivationRows x = pass.quantize(ws.x.data(), pass.num_rows(), pass.config.hidden_size);
-  make_window_rows(pass, weights, x);
-  project_query(pass, weights, x);
+void run_stage(ForwardPass& pass, const BlockWeights& weights, int64_t window_layer, const BlockWeights* next) {
   list_draft_rows(pass, window_layer);
-  attend_and_project(pass, weights);
-  hc_leave(pass);
-  hc_enter(pass, weights.hc_ffn, weights.ffn_norm);
-  experts(pass, weights.moe, window_layer);
-  hc_leave(pass);
+  const InputPhases input =
+      project_input(pass, weights, hc_enter(pass, weights.hc_attn, weights.attn_norm), nullptr);
+  attend_and_project(pass, weights, input, Region::kNone, Region::kNone);
+  const Phase x = hc_enter(pass, weights.hc_ffn, weights.ffn_norm);
+  experts(pass, weights.moe, window_layer, x, next != nullptr ? &next->hc_attn : nullptr);
+  pass.run_region();
 }
 
 // Chooses the drafts one after another, the k-th of every start together; logits already hold the head's
@@ -65,10 +61,9 @@ void run_markov_chain(ForwardPass& pass, const DsparkWeights& weights, const Bf1
       std::copy_n(embedding, rank, ws.draft_features.data() + s * width + hidden);
       std::copy_n(embedding, rank, ws.markov_rows.data() + s * rank);
     }
-    pass.ops.linear(pass.kernel, weights.confidence.view(), pass.pair(ws.draft_features.data(), count, width),
-                    {.f32 = &confidence[k], .stride = block});
-    pass.ops.linear(pass.kernel, weights.markov_head.view(), pass.pair(ws.markov_rows.data(), count, rank),
-                    {.f32 = ws.markov_logits.data(), .stride = vocab});
+    pass.linear_paired(weights.confidence, ws.draft_features.data(), count, {.f32 = &confidence[k], .stride = block});
+    pass.linear_paired(weights.markov_head, ws.markov_rows.data(), count,
+                       {.f32 = ws.markov_logits.data(), .stride = vocab});
     for (int64_t s = 0; s < count; ++s) {
       const int64_t row = s * block + k;
       float* logits = ws.logits.data() + row * vocab;
@@ -101,11 +96,17 @@ void write_dspark_rows(ForwardPass& pass, const DsparkWeights& weights) {
   const int64_t rows = pass.num_rows(), hidden = pass.config.hidden_size;
   const int64_t width = hidden * std::ssize(pass.config.dspark_target_layer_ids);
   pass.observe("main_hidden", pass.config.num_hidden_layers, ws.main_hidden.data(), rows * width);
-  pass.linear(weights.main_proj, pass.quantize(ws.main_hidden.data(), rows, width), ws.main_x.data());
-  pass.rms_norm(ws.main_x.data(), weights.main_norm, rows, ws.main_x.data());
+  pass.linear_quantized(weights.main_proj, ws.main_hidden.data(), ws.x.data());
   pass.set_cos_sin(RopeKind::kPlain);
+  Phase x = pass.add_rows(rows, 8 * hidden, {}, [&](int64_t begin, int64_t end, int) {
+    Bf16* main_x = pass.ws.x.data() + begin * pass.config.hidden_size;
+    pass.rms_norm(main_x, weights.main_norm, end - begin, main_x);
+    pass.make_operands(begin, end);
+  });
   for (size_t stage = 0; stage < weights.stages.size(); ++stage) {
-    make_window_rows(pass, weights.stages[stage], pass.quantize(ws.main_x.data(), rows, hidden));
+    const BlockWeights& block = weights.stages[stage];
+    make_window_rows(pass, block, pass.add_linear({x}, {window_row_task(pass, block)}));
+    pass.run_region();
     store_window_rows(pass, pass.config.num_hidden_layers + static_cast<int64_t>(stage));
   }
 }
@@ -149,14 +150,14 @@ Result<DraftOutput> Model::draft(std::span<const DraftStart> starts, const Draft
   impl_->embed(pass, impl_->ids);
   pass.set_cos_sin(RopeKind::kPlain);
   for (size_t stage = 0; stage < weights.stages.size(); ++stage) {
-    run_stage(pass, weights.stages[stage], config.num_hidden_layers + static_cast<int64_t>(stage));
+    const BlockWeights* next = stage + 1 < weights.stages.size() ? &weights.stages[stage + 1] : nullptr;
+    run_stage(pass, weights.stages[stage], config.num_hidden_layers + static_cast<int64_t>(stage), next);
   }
   Workspace& ws = impl_->workspace;
   const int64_t hidden = config.hidden_size;
-  pass.ops.hc_fold(pass.kernel, ws.h.data(), ws.pre.data(), 4, rows, hidden, ws.x.data());
+  pass.ops.hc_fold(ws.h.data(), ws.pre.data(), 4, rows, hidden, {0, hidden}, ws.x.data());
   pass.rms_norm(ws.x.data(), weights.norm, rows, ws.y.data());
-  pass.ops.linear(pass.kernel, impl_->weights.head.view(), pass.pair(ws.y.data(), rows, hidden),
-                  {.f32 = ws.logits.data(), .stride = config.vocab_size});
+  pass.linear_paired(impl_->weights.head, ws.y.data(), rows, {.f32 = ws.logits.data(), .stride = config.vocab_size});
   const auto size = static_cast<size_t>(rows);
   impl_->draft_ids.resize(size);
   impl_->draft_confidence.resize(size);

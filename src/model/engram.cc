@@ -41,16 +41,18 @@ void engram(ForwardPass& pass, const EngramWeights& weights, const EngramLayerHa
     pass.observer->indices("engram_rows", layer, {ws.engram_rows.data(), static_cast<size_t>(rows * columns)});
   }
   gather(pass, weights, rows * columns);
-  pass.linear(weights.wkv, pass.quantize(ws.engram_embedding.data(), rows, columns * pass.config.engram_head_dim),
-              ws.engram_key_value.data());
-  pass.ops.engram_gate(pass.kernel,
-                       {.hidden = hidden,
-                        .norm_eps = static_cast<float>(pass.config.rms_norm_eps),
-                        .q_weight = weights.q_weight.data(),
-                        .k_weight = weights.k_weight.data(),
-                        .key_value = ws.engram_key_value.data(),
-                        .h = ws.h.data()},
-                       rows);
+  pass.linear_quantized(weights.wkv, ws.engram_embedding.data(), ws.engram_key_value.data());
+  pass.add_rows(rows, 32 * hidden, {}, [&](int64_t begin, int64_t end, int) {
+    const int64_t hidden = pass.config.hidden_size;
+    pass.ops.engram_gate({.hidden = hidden,
+                          .norm_eps = static_cast<float>(pass.config.rms_norm_eps),
+                          .q_weight = weights.q_weight.data(),
+                          .k_weight = weights.k_weight.data(),
+                          .key_value = pass.ws.engram_key_value.data() + begin * 5 * hidden,
+                          .h = pass.ws.h.data() + begin * 4 * hidden},
+                         end - begin);
+  });
+  pass.run_region();
   pass.observe("engram_out", layer, ws.h.data(), rows * 4 * hidden);
 }
 

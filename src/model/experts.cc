@@ -4,9 +4,9 @@
 //   a_e = bf(weight_e * silu(min(g, limit)) * clamp(u, +-limit)),  g = w1 x, u = w3 x (bf16);   y_e = w2 a_e
 //   (bf16) y = bf(0 + y_e ... ascending by expert + shared)
 //
-// In the fast mode the FP4 products take x and a_e in INT8.
+// In the fast mode the FP4 products take x and a_e in INT8. The shared expert waits for nobody: while one thread chooses,
+// the others work on it.
 #include <algorithm>
-#include <utility>
 
 #include "model/forward_pass.h"
 #include "model/select.h"
@@ -14,30 +14,43 @@
 namespace deepinfer {
 namespace {
 
-void route(ForwardPass& pass, const MoeWeights& weights) {
+void route(const ForwardPass& pass, const MoeWeights& weights, int64_t begin, int64_t end, int thread) {
   Workspace& ws = pass.ws;
   const int64_t experts = weights.gate.view().rows, k = weights.experts_per_token;
-  // A few rows are routed in less time than the others take to come.
-  const int64_t threads = pass.num_rows() < 4 ? 1 : pass.kernel.pool->num_threads();
-  pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t thread = begin; thread < end; ++thread) {
-      const std::span scores(ws.router_scores.data() + thread * experts, static_cast<size_t>(experts));
-      for (int64_t row = thread; row < pass.num_rows(); row += threads) {
-        route_experts({ws.router_logits.data() + row * experts, static_cast<size_t>(experts)}, weights.bias,
-                      static_cast<float>(pass.config.routed_scaling_factor), scores,
-                      {ws.expert_ids.data() + row * k, static_cast<size_t>(k)},
-                      {ws.expert_weights.data() + row * k, static_cast<size_t>(k)});
-      }
-    }
-  });
+  const std::span scores(ws.router_scores.data() + thread * experts, static_cast<size_t>(experts));
+  for (int64_t row = begin; row < end; ++row) {
+    route_experts({ws.router_logits.data() + row * experts, static_cast<size_t>(experts)}, weights.bias,
+                  static_cast<float>(pass.config.routed_scaling_factor), scores,
+                  {ws.expert_ids.data() + row * k, static_cast<size_t>(k)},
+                  {ws.expert_weights.data() + row * k, static_cast<size_t>(k)});
+  }
 }
 
-// Lays the slots out; calls run(expert, first_slot, num_slots) for every expert that has some, ascending.
-template <typename Run>
-void for_each_expert(ForwardPass& pass, const MoeWeights& weights, Run&& run) {
+// The products of an expert: gate and up of its slots' tokens, down of its slots.
+struct ExpertTasks {
+  std::span<LinearTask> gate, up, down;
+  ExpertTasks first(int64_t count) const {
+    const auto size = static_cast<size_t>(count);
+    return {gate.first(size), up.first(size), down.first(size)};
+  }
+};
+
+void set_tasks(const ForwardPass& pass, const ExpertTasks& tasks, int64_t i, const ExpertWeights& expert, int64_t slot,
+               const ActivationRows& x) {
+  Workspace& ws = pass.ws;
+  const int64_t inner = pass.config.moe_intermediate_size, hidden = pass.config.hidden_size;
+  ActivationRows activated = {.values = ws.activated_quantized.data() + slot * inner, .count = x.count, .stride = inner};
+  if (pass.numerics == Numerics::kFast) activated.int8 = ws.activated_int8.data() + slot * inner / kSumBlock;
+  tasks.gate[i] = {expert.w1.view(), x, {.bf16 = ws.gate.data() + slot * inner, .stride = inner}};
+  tasks.up[i] = {expert.w3.view(), x, {.bf16 = ws.up.data() + slot * inner, .stride = inner}};
+  tasks.down[i] = {expert.w2.view(), activated, {.bf16 = ws.expert_out.data() + slot * hidden, .stride = hidden}};
+}
+
+// Lays the slots out and sets the tasks of every expert that has some, ascending; returns how many have.
+int64_t lay_out(const ForwardPass& pass, const MoeWeights& weights, const ExpertTasks& tasks) {
   Workspace& ws = pass.ws;
   const int64_t k = weights.experts_per_token;
-  int64_t slot = 0;
+  int64_t slot = 0, chosen = 0;
   std::fill_n(ws.token_slot_count.data(), pass.num_rows(), 0);
   for (int32_t expert = 0; expert < std::ssize(weights.experts); ++expert) {
     const int64_t first = slot;
@@ -50,15 +63,41 @@ void for_each_expert(ForwardPass& pass, const MoeWeights& weights, Run&& run) {
       ws.token_slots[token * (k + 1) + ws.token_slot_count[token]++] = static_cast<int32_t>(slot);
       ++slot;
     }
-    if (slot > first) run(weights.experts[expert], first, slot - first);
+    if (slot == first) continue;
+    ActivationRows x = pass.x_quantized(slot - first);
+    x.row_index = ws.slot_tokens.data() + first;
+    set_tasks(pass, tasks, chosen++, weights.experts[expert], first, x);
   }
   for (int64_t token = 0; token < pass.num_rows(); ++token) {
     ws.token_slots[token * (k + 1) + k] = static_cast<int32_t>(slot + token);
   }
+  return chosen;
+}
+
+// The share's columns of what the experts hand on: gate, up, SwiGLU, operand.
+void run_up(const ForwardPass& pass, const ExpertTasks& tasks, int64_t num_routed_slots, const Share& share) {
+  Workspace& ws = pass.ws;
+  const int64_t inner = pass.config.moe_intermediate_size;
+  const auto limit = static_cast<float>(pass.config.swiglu_limit);
+  for_each_linear_part(tasks.gate, share, [&](int64_t i, int64_t first, int64_t end) {
+    pass.ops.linear_groups(tasks.gate[i], first, end);
+    pass.ops.linear_groups(tasks.up[i], first, end);
+    const int64_t column = first * kRowGroup, columns = std::min(end * kRowGroup, inner) - column;
+    const int64_t first_slot = (tasks.gate[i].y.bf16 - ws.gate.data()) / inner;
+    for (int64_t slot = first_slot; slot < first_slot + tasks.gate[i].x.count; ++slot) {
+      const int64_t place = slot * inner + column;
+      const float* weight = slot < num_routed_slots ? &ws.slot_weights[slot] : nullptr;
+      pass.ops.swiglu(ws.gate.data() + place, ws.up.data() + place, weight, 1, columns, limit, ws.activated.data() + place);
+      pass.ops.quantize_rows(ws.activated.data() + place, 1, columns, ws.activated_quantized.data() + place);
+      if (pass.numerics == Numerics::kExact) continue;
+      pass.ops.encode_int8(ws.activated_quantized.data() + place, 1, columns, ws.activated_int8.data() + place / kSumBlock);
+    }
+  });
 }
 
 void observe_route(ForwardPass& pass, int64_t k, int64_t layer) {
   if (pass.observer == nullptr) return;
+  pass.run_region();
   const std::vector<int64_t> ids(pass.ws.expert_ids.data(), pass.ws.expert_ids.data() + pass.num_rows() * k);
   pass.observer->indices("route_idx", layer, ids);
   pass.observe("route_w", layer, pass.ws.expert_weights.data(), pass.num_rows() * k);
@@ -66,53 +105,56 @@ void observe_route(ForwardPass& pass, int64_t k, int64_t layer) {
 
 }  // namespace
 
-void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer) {
+void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer, Phase x, const HcWeights* next) {
   Workspace& ws = pass.ws;
-  const int64_t rows = pass.num_rows(), k = weights.experts_per_token;
-  const int64_t inner = pass.config.moe_intermediate_size, hidden = pass.config.hidden_size, shared = rows * k;
+  const int64_t rows = pass.num_rows(), k = weights.experts_per_token, num_experts = std::ssize(weights.experts);
+  const int64_t slots = rows * k, most_chosen = std::min(num_experts, slots);
+  const MatrixView gate = weights.gate.view();
 
-  // The router decides what the second list is; the shared expert waits for nobody.
-  ActivationRows x = pass.quantize(ws.x.data(), rows, hidden);
-  pass.encode_int8(x);
-  size_t count = 0;
-  const auto add = [&](const Matrix& matrix, const ActivationRows& input, const OutputRows& output) {
-    ws.tasks[static_cast<int64_t>(count++)] = {matrix.view(), input, output};
-  };
-  const auto run = [&] { pass.ops.linear_list(pass.kernel, {ws.tasks.data(), std::exchange(count, 0)}); };
-  const auto add_up = [&](const ExpertWeights& expert, int64_t slot, const ActivationRows& input) {
-    add(expert.w1, input, {.bf16 = ws.gate.data() + slot * inner, .stride = inner});
-    add(expert.w3, input, {.bf16 = ws.up.data() + slot * inner, .stride = inner});
-  };
-  add(weights.gate, pass.pair(ws.x.data(), rows, hidden),
-      {.f32 = ws.router_logits.data(), .stride = weights.gate.view().rows});
-  add_up(weights.shared, shared, x);
-  run();
-  route(pass, weights);
-  observe_route(pass, k, layer);
-  for_each_expert(pass, weights, [&](const ExpertWeights& expert, int64_t slot, int64_t slots) {
-    x.row_index = ws.slot_tokens.data() + slot;
-    x.count = slots;
-    add_up(expert, slot, x);
+  const Phase router = pass.add_linear(
+      {x}, {LinearTask{gate, pass.x_paired(rows), {.f32 = ws.router_logits.data(), .stride = gate.rows}}});
+  const Phase routed = pass.add_rows(rows, 64 * num_experts, {router}, [&](int64_t begin, int64_t end, int thread) {
+    route(pass, weights, begin, end, thread);
   });
-  run();
+  observe_route(pass, k, layer);
 
-  const auto limit = static_cast<float>(pass.config.swiglu_limit);
-  pass.ops.swiglu(pass.kernel, ws.gate.data(), ws.up.data(), ws.slot_weights.data(), shared, inner, limit,
-                  ws.activated.data());
-  pass.ops.swiglu(pass.kernel, ws.gate.data() + shared * inner, ws.up.data() + shared * inner, nullptr, rows, inner,
-                  limit, ws.activated.data() + shared * inner);
-
-  ActivationRows activated = pass.quantize(ws.activated.data(), shared + rows, inner);
-  pass.encode_int8(activated);
-  const auto add_down = [&](const ExpertWeights& expert, int64_t slot, int64_t slots) {
-    const ActivationRows input = activated.rows_from(slot, slots);
-    add(expert.w2, input, {.bf16 = ws.expert_out.data() + slot * hidden, .stride = hidden});
+  // The shared expert's tasks stand behind those of the chosen ones.
+  const auto room = [&] { return pass.new_tasks(most_chosen + 1); };
+  const ExpertTasks tasks = {room(), room(), room()};
+  const auto shared_of = [](const ExpertTasks& all) {
+    return ExpertTasks{all.gate.last(1), all.up.last(1), all.down.last(1)};
   };
-  for_each_expert(pass, weights, add_down);
-  add_down(weights.shared, shared, rows);
-  run();
-  // y = bf(sum of the token's slots, ascending by expert, then its shared slot).
-  pass.ops.sum_rows(pass.kernel, ws.expert_out.data(), ws.token_slots.data(), k + 1, rows, hidden, ws.y.data());
+  set_tasks(pass, shared_of(tasks), 0, weights.shared, slots, pass.x_quantized(rows));
+
+  const Phase chosen = pass.region.add(1, {routed}, [&pass, &weights, tasks](const Share&) {
+    pass.ws.num_chosen = lay_out(pass, weights, tasks);
+  });
+  const int64_t shared_cost = 2 * linear_cost(shared_of(tasks).gate);
+  const Phase shared_up = pass.region.add(pass.linear_shares(shared_cost), {x},
+                                          [&pass, tasks, shared_of, slots](const Share& share) {
+                                            run_up(pass, shared_of(tasks), slots, share);
+                                          });
+  const Phase up = pass.region.add(pass.linear_shares(shared_cost * most_chosen), {chosen},
+                                   [&pass, tasks, slots](const Share& share) {
+                                     run_up(pass, tasks.first(pass.ws.num_chosen), slots, share);
+                                   });
+  // Each share makes its columns of all experts, and so of their sum: the token's slots ascending by expert, then its
+  // shared slot.
+  const bool leaves = pass.observer == nullptr;
+  const Phase down = pass.region.add(
+      pass.column_shares(linear_cost(shared_of(tasks).down) * (most_chosen + 1)), {up, shared_up},
+      [&pass, tasks, shared_of, k, next, leaves](const Share& share) {
+        const int64_t hidden = pass.config.hidden_size;
+        const Columns columns = columns_of(share, hidden);
+        if (columns.first == columns.end) return;
+        const auto run = [&](const LinearTask& task) { run_linear_columns(pass.ops, task, columns); };
+        for (const LinearTask& task : tasks.first(pass.ws.num_chosen).down) run(task);
+        run(shared_of(tasks).down[0]);
+        pass.ops.sum_rows(pass.ws.expert_out.data(), pass.ws.token_slots.data(), k + 1, pass.num_rows(), hidden, columns,
+                          pass.ws.y.data());
+        if (leaves) hc_leave(pass, columns, next);
+      });
+  if (leaves) hc_left(pass, down, next);
 }
 
 }  // namespace deepinfer

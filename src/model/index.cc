@@ -15,33 +15,31 @@
 namespace deepinfer {
 namespace {
 
-void project_index_query(ForwardPass& pass, const IndexerWeights& weights) {
+// Index queries of rows [begin, end) as the scores take them, and the weights of their heads.
+void make_index_query(const ForwardPass& pass, int64_t begin, int64_t end) {
   const ModelConfig& config = pass.config;
   Workspace& ws = pass.ws;
-  const int64_t rows = pass.num_rows(), heads = config.index_n_heads, dim = config.index_head_dim;
-  pass.linear(weights.wq_b, pass.quantize(ws.qr.data(), rows, config.q_lora_rank), ws.index_query_bf16.data());
-  pass.ops.rotate(pass.kernel, ws.index_query_bf16.data(), rows, heads, dim, config.qk_rope_head_dim,
-                  ws.cos_sin.data(), Ops::Rotation::kForward);
+  const int64_t heads = config.index_n_heads, dim = config.index_head_dim, width = heads * dim;
+  pass.ops.rotate(ws.index_query_bf16.data() + begin * width, end - begin, heads, dim, config.qk_rope_head_dim,
+                  ws.cos_sin.data() + begin, Ops::Rotation::kForward);
   std::byte codes[16], scale;
-  for (int64_t block = 0; block < rows * heads * dim / 32; ++block) {
+  for (int64_t block = begin * width / 32; block < end * width / 32; ++block) {
     pack_index_row(ws.index_query_bf16.data() + 32 * block, 32, codes, &scale);
     unpack_index_row(codes, &scale, 32, ws.index_query.data() + 32 * block);
   }
-  pass.linear(weights.weights_proj, pass.pair(ws.x.data(), rows, config.hidden_size), ws.head_weights_bf16.data());
   const float factor = 1.0f / std::sqrt(static_cast<float>(dim * heads));
-  for (int64_t i = 0; i < rows * heads; ++i) ws.head_weights[i] = to_float(ws.head_weights_bf16[i]) * factor;
+  for (int64_t i = begin * heads; i < end * heads; ++i) ws.head_weights[i] = to_float(ws.head_weights_bf16[i]) * factor;
 }
 
-// The scratch of one thread.
+// What the choice for one row needs: that of a thread, or, of fewer rows than threads, that of the row.
 struct IndexScratch {
   std::span<float> scores, block_scores;
   std::span<int32_t> order;
   std::span<RowRun> runs;
   const std::byte** key_blocks;
-  std::byte* kernel;
 };
 
-IndexScratch scratch_of(ForwardPass& pass, int64_t thread) {
+IndexScratch scratch_of(const ForwardPass& pass, int64_t thread) {
   Workspace& ws = pass.ws;
   const int64_t context = ws.max_context_tokens, max_runs = std::max<int64_t>(1, pass.config.candidate_topk_blocks);
   const auto size = static_cast<size_t>(context);
@@ -49,67 +47,31 @@ IndexScratch scratch_of(ForwardPass& pass, int64_t thread) {
           std::span(ws.block_scores.data() + thread * context, size),
           std::span(ws.order.data() + thread * context, size),
           std::span(ws.runs.data() + thread * max_runs, static_cast<size_t>(max_runs)),
-          ws.key_blocks.data() + thread * ws.max_blocks,
-          pass.kernel.thread_scratch(thread)};
+          ws.key_blocks.data() + thread * ws.max_blocks};
 }
 
-void take_all(std::span<int32_t> top, int64_t visible) { std::iota(top.begin(), top.begin() + visible, 0); }
-
-void score_runs_alone(ForwardPass& pass, const IndexKeys& keys, int64_t i, std::span<const RowRun> runs, float* scores,
-                      std::byte* memory) {
-  const int64_t heads = pass.config.index_n_heads;
-  pass.ops.index_scores({.keys = keys,
-                         .num_heads = heads,
-                         .query = pass.ws.index_query.data() + i * heads * keys.dim,
-                         .head_weights = pass.ws.head_weights.data() + i * heads,
-                         .runs = runs,
-                         .scores = scores,
-                         .scratch = memory});
+int64_t visible_rows(const ForwardPass& pass, const LayerPlan& plan, int64_t i) {
+  return (pass.rows[i].position + 1) / plan.ratio;
 }
 
-// The same by `parts` threads. Of several runs all but the last have the length of the first.
-void score_runs(ForwardPass& pass, const IndexKeys& keys, int64_t i, std::span<const RowRun> runs, int64_t num_scores,
-                float* scores, int64_t parts) {
-  pass.kernel.pool->parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      std::byte* memory = pass.kernel.thread_scratch(part);
-      if (runs.size() == 1) {
-        const int64_t first = num_scores * part / parts, last = num_scores * (part + 1) / parts;
-        const RowRun run = {runs[0].first + first, last - first};
-        score_runs_alone(pass, keys, i, {&run, 1}, scores + first, memory);
-      } else {
-        const int64_t count = std::ssize(runs), first = count * part / parts, last = count * (part + 1) / parts;
-        score_runs_alone(pass, keys, i, runs.subspan(first, last - first), scores + first * runs[0].count, memory);
-      }
-    }
-  });
+std::span<int32_t> candidates_of(const ForwardPass& pass, int64_t i) {
+  return {pass.ws.candidates.data() + i * pass.config.candidate_topk_blocks,
+          static_cast<size_t>(pass.config.candidate_topk_blocks)};
 }
 
-// Chooses the list of row i of the call; returns how many rows it has. With `parts` > 1 the caller is the only thread at
-// work and shares the scoring with others.
-int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, IndexScratch scratch, int64_t parts) {
+ScorePlan plan_scores(const ForwardPass& pass, const LayerPlan& plan, int64_t i, const IndexScratch& scratch) {
   const ModelConfig& config = pass.config;
-  Workspace& ws = pass.ws;
   const Row& row = pass.rows[i];
   const BlockGroup& group = pass.layout.groups[*plan.kv_source];
-  const int64_t visible = (row.position + 1) / plan.ratio;
-  const std::span top(ws.topk.data() + i * config.index_topk, static_cast<size_t>(config.index_topk));
-  if (visible <= config.index_topk) {  // everything is taken, scores do not matter, and every block is a candidate
-    take_all(top, visible);
-    ws.candidate_count[i] = 0;
-    return visible;
-  }
-
-  const int64_t block_size = config.candidate_block_size;
-  const std::span candidates(ws.candidates.data() + i * config.candidate_topk_blocks,
-                             static_cast<size_t>(config.candidate_topk_blocks));
+  const int64_t visible = visible_rows(pass, plan, i), block_size = config.candidate_block_size;
+  if (visible <= config.index_topk) return {};
   int64_t num_runs = 1, num_scores = visible;
   scratch.runs[0] = {0, visible};
   if (plan.uses_candidates) {
-    num_runs = ws.candidate_count[i];
+    num_runs = pass.ws.candidate_count[i];
     num_scores = 0;
     for (int64_t k = 0; k < num_runs; ++k) {
-      const int64_t first = candidates[k] * block_size;
+      const int64_t first = candidates_of(pass, i)[k] * block_size;
       scratch.runs[k] = {first, std::min(block_size, visible - first)};
       num_scores += scratch.runs[k].count;
     }
@@ -117,13 +79,45 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
   for (size_t b = 0; b < row.sequence->blocks.size(); ++b) {
     scratch.key_blocks[b] = pass.arena.block(row.sequence->blocks[b]) + group.index_offset;
   }
-  const IndexKeys keys = {scratch.key_blocks, group.rows, config.index_head_dim};
-  const std::span<const RowRun> runs = scratch.runs.first(num_runs);
-  if (parts > 1) {
-    score_runs(pass, keys, i, runs, num_scores, scratch.scores.data(), parts);
+  return {{scratch.key_blocks, group.rows, config.index_head_dim}, scratch.runs.first(num_runs), num_scores};
+}
+
+// The share's part of a row's scores. Of several runs all but the last have the length of the first.
+void score(const ForwardPass& pass, const ScorePlan& plan, int64_t i, float* scores, const Share& share) {
+  if (plan.num_scores == 0) return;
+  const auto num_runs = std::ssize(plan.runs);
+  RowRun part = plan.runs[0];
+  std::span<const RowRun> runs = {&part, 1};
+  if (num_runs == 1) {
+    part = {plan.runs[0].first + share.begin(plan.num_scores), share.end(plan.num_scores) - share.begin(plan.num_scores)};
+    scores += share.begin(plan.num_scores);
   } else {
-    score_runs_alone(pass, keys, i, runs, scratch.scores.data(), scratch.kernel);
+    runs = plan.runs.subspan(share.begin(num_runs), share.end(num_runs) - share.begin(num_runs));
+    scores += share.begin(num_runs) * plan.runs[0].count;
   }
+  const int64_t heads = pass.config.index_n_heads;
+  pass.ops.index_scores({.keys = plan.keys,
+                         .num_heads = heads,
+                         .query = pass.ws.index_query.data() + i * heads * plan.keys.dim,
+                         .head_weights = pass.ws.head_weights.data() + i * heads,
+                         .runs = runs,
+                         .scores = scores,
+                         .scratch = pass.kernel.thread_scratch(share.thread)});
+}
+
+// Chooses the list of a row by its scores.
+void choose_rows(ForwardPass& pass, const LayerPlan& plan, int64_t i, int64_t num_scores, const IndexScratch& scratch) {
+  const ModelConfig& config = pass.config;
+  Workspace& ws = pass.ws;
+  const int64_t visible = visible_rows(pass, plan, i), block_size = config.candidate_block_size;
+  const std::span top(ws.topk.data() + i * config.index_topk, static_cast<size_t>(config.index_topk));
+  if (num_scores == 0) {
+    std::iota(top.begin(), top.begin() + visible, 0);
+    ws.candidate_count[i] = 0;
+    ws.topk_count[i] = static_cast<int32_t>(visible);
+    return;
+  }
+  const std::span candidates = candidates_of(pass, i);
   const auto scores = std::span<const float>(scratch.scores.first(num_scores));
   if (plan.picks_candidates) {
     ws.candidate_count[i] = static_cast<int32_t>(
@@ -139,7 +133,7 @@ int64_t select_for_row(ForwardPass& pass, const LayerPlan& plan, int64_t i, Inde
   if (plan.uses_candidates) {  // compact positions back to rows; all candidate blocks but the newest are full
     for (int32_t& position : top) position = candidates[position / block_size] * block_size + position % block_size;
   }
-  return config.index_topk;
+  ws.topk_count[i] = static_cast<int32_t>(config.index_topk);
 }
 
 // The lists of all rows, each padded to `width` with -1.
@@ -154,31 +148,61 @@ void observe_lists(ForwardPass& pass, std::string_view name, int64_t layer, cons
 
 }  // namespace
 
-void select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPlan& plan, int64_t layer) {
-  project_index_query(pass, weights);
+LinearTask head_weights_task(const ForwardPass& pass, const IndexerWeights& weights) {
+  return {weights.weights_proj.view(), pass.x_paired(pass.num_rows()),
+          {.bf16 = pass.ws.head_weights_bf16.data(), .stride = pass.config.index_n_heads}};
+}
+
+Phase select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerPlan& plan, int64_t layer,
+                  const InputPhases& input, Phase compressed) {
   Workspace& ws = pass.ws;
-  const int64_t threads = pass.kernel.pool->num_threads();
-  if (pass.num_rows() < threads) {  // few rows: all threads score each
-    for (int64_t i = 0; i < pass.num_rows(); ++i) {
-      ws.topk_count[i] = static_cast<int32_t>(select_for_row(pass, plan, i, scratch_of(pass, 0), threads));
+  const int64_t rows = pass.num_rows(), width = pass.config.index_n_heads * pass.config.index_head_dim;
+  const Phase projected = pass.add_linear({input.query}, {LinearTask{weights.wq_b.view(), query_operand(pass),
+                                                                     {.bf16 = ws.index_query_bf16.data(), .stride = width}}});
+  const Phase query = pass.add_rows(rows, 8 * width, {projected, input.values},
+                                    [&](int64_t begin, int64_t end, int) { make_index_query(pass, begin, end); });
+  Phase chosen = Region::kNone;
+  if (rows < pass.num_threads()) {  // all threads score each row
+    int64_t num_scores = 0;
+    for (int64_t i = 0; i < rows; ++i) {
+      ws.score_plans[i] = plan_scores(pass, plan, i, scratch_of(pass, i));
+      num_scores += ws.score_plans[i].num_scores;
     }
-  } else {
-    pass.kernel.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t thread = begin; thread < end; ++thread) {
-      const IndexScratch scratch = scratch_of(pass, thread);
-      for (int64_t i = thread; i < pass.num_rows(); i += threads) {
-        ws.topk_count[i] = static_cast<int32_t>(select_for_row(pass, plan, i, scratch, 1));
+    const int shares = linear_shares(num_scores * width / 64, pass.num_threads());
+    const Phase scored = pass.region.add(shares, {query, compressed}, [&](const Share& share) {
+      for (int64_t i = 0; i < pass.num_rows(); ++i) {
+        const IndexScratch scratch = scratch_of(pass, i);
+        score(pass, pass.ws.score_plans[i], i, scratch.scores.data(), share);
       }
-    }
+    });
+    chosen = pass.add_rows(rows, 16384, {scored}, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        choose_rows(pass, plan, i, pass.ws.score_plans[i].num_scores, scratch_of(pass, i));
+      }
+      list_compressed_rows(pass, *plan.kv_source, begin, end);
+    });
+  } else {
+    const int shares = static_cast<int>(std::min<int64_t>(rows, 4 * pass.num_threads()));  // later rows take longer
+    chosen = pass.region.add(shares, {query, compressed}, [&](const Share& share) {
+      const IndexScratch scratch = scratch_of(pass, share.thread);
+      const Share alone = {.thread = share.thread};
+      for (int64_t i = share.begin(pass.num_rows()); i < share.end(pass.num_rows()); ++i) {
+        const ScorePlan scores = plan_scores(pass, plan, i, scratch);
+        score(pass, scores, i, scratch.scores.data(), alone);
+        choose_rows(pass, plan, i, scores.num_scores, scratch);
+      }
+      list_compressed_rows(pass, *plan.kv_source, share.begin(pass.num_rows()), share.end(pass.num_rows()));
     });
   }
-  if (pass.observer == nullptr) return;
+  if (pass.observer == nullptr) return chosen;
+  pass.run_region();
   observe_lists(pass, "topk", layer, ws.topk.data(), ws.topk_count.data(), pass.config.index_topk);
   if (plan.picks_candidates) {
     observe_lists(pass, "candidates", layer, ws.candidates.data(), ws.candidate_count.data(),
                   pass.config.candidate_topk_blocks);
-    pass.observe("candidate_margin", layer, ws.candidate_margin.data(), pass.num_rows());
+    pass.observe("candidate_margin", layer, ws.candidate_margin.data(), rows);
   }
+  return chosen;
 }
 
 }  // namespace deepinfer

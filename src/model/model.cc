@@ -13,28 +13,38 @@ namespace deepinfer {
 
 // ---- operands of the parts -------------------------------------------------------------------------------------------
 
-ActivationRows ForwardPass::pair(const Bf16* x, int64_t count, int64_t cols) {
-  ops.pair_rows(kernel, x, count, cols, ws.paired.data());
-  return {.values = ws.paired.data(), .count = count, .stride = (cols + 1) / 2 * 2};
+ActivationRows ForwardPass::x_quantized(int64_t count) const {
+  ActivationRows x = {.values = ws.x_quantized.data(), .count = count, .stride = config.hidden_size};
+  if (numerics == Numerics::kFast) x.int8 = ws.x_int8.data();
+  return x;
 }
 
-ActivationRows ForwardPass::quantize(const Bf16* x, int64_t count, int64_t cols) {
-  ops.quantize_rows(kernel, x, count, cols, ws.quantized.data());
-  return {.values = ws.quantized.data(), .count = count, .stride = cols};
-}
-
-void ForwardPass::encode_int8(ActivationRows& x) {
+void ForwardPass::make_operands(int64_t begin, int64_t end) const {
+  const int64_t hidden = config.hidden_size, place = begin * hidden;
+  ops.pair_rows(ws.x.data() + place, end - begin, hidden, ws.x_paired.data() + place);
+  ops.quantize_rows(ws.x.data() + place, end - begin, hidden, ws.x_quantized.data() + place);
   if (numerics == Numerics::kExact) return;
-  ops.encode_int8(kernel, x.values, x.count, x.stride, ws.int8.data());
-  x.int8 = ws.int8.data();
+  ops.encode_int8(ws.x_quantized.data() + place, end - begin, hidden, ws.x_int8.data() + place / kSumBlock);
 }
 
-void ForwardPass::linear(const Matrix& weights, const ActivationRows& x, Bf16* y) {
-  ops.linear(kernel, weights.view(), x, {.bf16 = y, .stride = weights.view().rows});
+void ForwardPass::linear_quantized(const Matrix& weights, const Bf16* x, Bf16* y) {
+  const int64_t cols = weights.view().cols;
+  const Phase operand = add_rows(num_rows(), cols, {}, [this, x, cols](int64_t begin, int64_t end, int) {
+    ops.quantize_rows(x + begin * cols, end - begin, cols, ws.quantized.data() + begin * cols);
+  });
+  add_linear({operand}, {LinearTask{weights.view(), {.values = ws.quantized.data(), .count = num_rows(), .stride = cols},
+                                    {.bf16 = y, .stride = weights.view().rows}}});
+  run_region();
 }
 
-void ForwardPass::rms_norm(const Bf16* x, const std::vector<Bf16>& weight, int64_t count, Bf16* out) {
-  ops.rms_norm(kernel, x, weight.data(), count, std::ssize(weight), static_cast<float>(config.rms_norm_eps), out);
+void ForwardPass::linear_paired(const Matrix& weights, const Bf16* x, int64_t count, const OutputRows& y) {
+  const int64_t cols = weights.view().cols, stride = (cols + 1) / 2 * 2;
+  const Phase operand = add_rows(count, cols, {}, [this, x, cols, stride](int64_t begin, int64_t end, int) {
+    ops.pair_rows(x + begin * cols, end - begin, cols, ws.paired.data() + begin * stride);
+  });
+  add_linear({operand},
+             {LinearTask{weights.view(), {.values = ws.paired.data(), .count = count, .stride = stride}, y}});
+  run_region();
 }
 
 void ForwardPass::set_cos_sin(RopeKind kind) {
@@ -148,9 +158,8 @@ std::string_view Model::isa() const { return impl_->ops->name; }
 std::string_view Model::summation_order() const {
   return deepinfer::summation_order(impl_->options.numerics);
 }
-uint64_t Model::num_regions() const {
-  return impl_->pool->num_regions();
-}
+uint64_t Model::num_regions() const { return impl_->pool->num_regions(); }
+uint64_t Model::num_waits() const { return impl_->pool->num_waits(); }
 int64_t Model::max_step_back() const { return impl_->layout->max_step_back; }
 
 // ---- sequences -------------------------------------------------------------------------------------------------------
@@ -197,8 +206,8 @@ int64_t Model::length(const Sequence& sequence) { return sequence.length; }
 // ---- one call --------------------------------------------------------------------------------------------------------
 
 ForwardPass Model::Impl::begin(ForwardObserver* observer) {
-  return {config,        *layout,          arena,    *ops, kernel, workspace, plain_rope,
-          compress_rope, options.numerics, observer, rows};
+  return {config, *layout, arena, *ops, kernel, workspace, plain_rope, compress_rope, options.numerics, observer,
+          region, rows};
 }
 
 Status Model::Impl::check(std::span<const SequenceSpan> spans) const {
@@ -299,28 +308,35 @@ void Model::Impl::run_layers(ForwardPass& pass) {
     if (row.engram) engram(pass, *block.engram, engram_hashes[*row.engram], engram_pad_class, layer);
     if (row.dspark_target) capture_target(pass, *row.dspark_target);
 
-    hc_enter(pass, block.hc_attn, block.attn_norm);
+    Phase x = hc_enter(pass, block.hc_attn, block.attn_norm);
     pass.observe("attn_in", layer, ws.x.data(), count);
-    if (row.owns_kv) compress(pass, *block.compressor, row, layer);
+    const Phase compressed = row.owns_kv ? compress(pass, *block.compressor, row, layer, x) : Region::kNone;
     if (layer == first_decoder_layer) {
+      pass.run_region();
       drop_encoder_rows(pass, decoder_rows);
       if (pass.rows.empty()) return;
       count = pass.num_rows() * config.hidden_size;
     }
-    attention(pass, block, row, layer);
-    pass.observe("attn_out", layer, ws.y.data(), count);
+    attention(pass, block, row, layer, x, compressed);
     if (pass.observer != nullptr) {
+      pass.observe("attn_out", layer, ws.y.data(), count);
       pass.observer->attention_output(layer, {ws.y.data(), static_cast<size_t>(count)});
+      hc_leave(pass, {0, config.hidden_size}, nullptr);
     }
-    hc_leave(pass);
 
-    hc_enter(pass, block.hc_ffn, block.ffn_norm);
+    x = hc_enter(pass, block.hc_ffn, block.ffn_norm);
     pass.observe("ffn_in", layer, ws.x.data(), count);
-    experts(pass, block.moe, layer);
-    pass.observe("ffn_out", layer, ws.y.data(), count);
-    hc_leave(pass);
-    pass.observe("h_out", layer, ws.h.data(), 4 * count);
-    pass.observe("pre_out", layer, ws.pre.data(), 4 * pass.num_rows());
+    // The next mix can be begun where nothing comes between.
+    const bool goes_on = layer + 1 < config.num_hidden_layers && !layers[layer + 1].engram;
+    experts(pass, block.moe, layer, x, goes_on ? &weights.layers[layer + 1].hc_attn : nullptr);
+    pass.run_region();
+    store_window_rows(pass, layer);
+    if (pass.observer != nullptr) {
+      pass.observe("ffn_out", layer, ws.y.data(), count);
+      hc_leave(pass, {0, config.hidden_size}, nullptr);
+      pass.observe("h_out", layer, ws.h.data(), 4 * count);
+      pass.observe("pre_out", layer, ws.pre.data(), 4 * pass.num_rows());
+    }
     check_finite(pass, layer);
   }
 }
@@ -346,7 +362,11 @@ void Model::Impl::note_fault(const Row& row, int64_t layer) {
 std::span<const float> Model::Impl::compute_logits(ForwardPass& pass) {
   Workspace& ws = pass.ws;
   const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
-  pass.ops.hc_fold(pass.kernel, ws.h.data(), ws.pre.data(), 4, pass.num_rows(), hidden, ws.x.data());
+  pass.add_rows(pass.num_rows(), 8 * hidden, {}, [&](int64_t begin, int64_t end, int) {
+    pass.ops.hc_fold(ws.h.data() + begin * 4 * config.hidden_size, ws.pre.data() + begin * 4, 4, end - begin,
+                     config.hidden_size, {0, config.hidden_size}, ws.x.data() + begin * config.hidden_size);
+  });
+  pass.run_region();
   // Rows whose logits are wanted, moved together.
   logit_rows.clear();
   for (int64_t row = 0; row < pass.num_rows(); ++row) {
@@ -357,8 +377,7 @@ std::span<const float> Model::Impl::compute_logits(ForwardPass& pass) {
   const auto wanted = std::ssize(logit_rows);
   if (wanted == 0) return {};
   pass.rms_norm(ws.x.data(), weights.norm, wanted, ws.x.data());
-  pass.ops.linear(pass.kernel, weights.head.view(), pass.pair(ws.x.data(), wanted, hidden),
-                  {.f32 = ws.logits.data(), .stride = vocab});
+  pass.linear_paired(weights.head, ws.x.data(), wanted, {.f32 = ws.logits.data(), .stride = vocab});
   for (int64_t i = 0; i < wanted; ++i) {
     const float* logits = ws.logits.data() + i * vocab;
     if (!std::all_of(logits, logits + vocab, [](float x) { return std::isfinite(x); })) {

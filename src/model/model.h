@@ -136,7 +136,9 @@ class Model {
   std::string_view isa() const;
   std::string_view summation_order() const;  // its name, for the fingerprint of what is stored
   int64_t max_step_back() const;         // the most drafts behind a token, and 1
-  uint64_t num_regions() const;  // of the compute threads so far (base/thread_pool.h); not while a call runs
+  // Of the compute threads so far (base/thread_pool.h); not while a call runs.
+  uint64_t num_regions() const;
+  uint64_t num_waits() const;
 
   // An empty sequence; kResourceExhausted when max_sequences exist. Destroying it gives its blocks back.
   struct SequenceDeleter {

@@ -29,6 +29,7 @@ struct Model::Impl {
   std::vector<std::unique_ptr<Sequence>> states;
   std::vector<Sequence*> free_states;  // for make_sequence
   // Of the running call.
+  Region region;
   std::vector<Row> rows, decoder_rows;
   std::vector<int32_t> ids;
   std::vector<Row> logit_rows;

@@ -40,9 +40,6 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   const int64_t targets = std::ssize(config.dspark_target_layer_ids);
   const int64_t index_width = config.index_n_heads * config.index_head_dim;
 
-  const int64_t widest = std::max({query, hidden + config.dspark_markov_rank + 1, head_dim});
-  const int64_t widest_q8 = std::max({hidden * std::max<int64_t>(1, targets), config.q_lora_rank, grouped,
-                                      engram_width, (experts_per_token + 1) * inner});
 
   Workspace ws;
   Allocator allocate;
@@ -52,10 +49,20 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.hc_products, rows * 24);
   allocate(ws.x, rows * hidden);
   allocate(ws.y, rows * hidden);
-  allocate(ws.paired, rows * widest);
-  allocate(ws.quantized, rows * widest_q8);
-  const int64_t widest_int8 = std::max(hidden, (experts_per_token + 1) * inner);
-  allocate(ws.int8, numerics == Numerics::kFast ? rows * widest_int8 / kSumBlock : 0);
+  ws.most_sum_rows = std::min<int64_t>(rows, 2 * kHcRowTile * num_threads);
+  allocate(ws.hc_sums, ws.most_sum_rows * static_cast<int64_t>(ceil_div(4 * hidden, kSumBlock)) * kHcSumStride);
+  allocate(ws.x_paired, rows * hidden);
+  allocate(ws.x_quantized, rows * hidden);
+  allocate(ws.qr_quantized, rows * config.q_lora_rank);
+  allocate(ws.latents_paired, rows * head_dim);
+  allocate(ws.o_paired, rows * query);
+  allocate(ws.z_quantized, rows * grouped);
+  allocate(ws.activated_quantized, all_slots * inner);
+  const bool fast = numerics == Numerics::kFast;
+  allocate(ws.x_int8, fast ? rows * hidden / kSumBlock : 0);
+  allocate(ws.activated_int8, fast ? all_slots * inner / kSumBlock : 0);
+  allocate(ws.paired, rows * (hidden + config.dspark_markov_rank + 1));
+  allocate(ws.quantized, rows * std::max(hidden * targets, engram_width));
 
   allocate(ws.qr, rows * config.q_lora_rank);
   allocate(ws.q, rows * query);
@@ -90,6 +97,7 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.order, num_threads * max_context_tokens);
   allocate(ws.runs, num_threads * std::max<int64_t>(1, config.candidate_topk_blocks));
   allocate(ws.key_blocks, num_threads * ws.max_blocks);
+  allocate(ws.score_plans, num_threads);
   const int64_t longest_list = layout.window + std::max(config.index_topk, config.dspark_block_size);
   ws.kernel_scratch_bytes = std::max({attention_scratch_bytes(longest_list, head_dim), hc_scratch_bytes(hidden),
                                       index_scratch_bytes(config.index_n_heads, config.index_head_dim)});
@@ -100,7 +108,7 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.expert_ids, slots);
   allocate(ws.expert_weights, slots);
   allocate(ws.slot_tokens, slots);
-  allocate(ws.tasks, 2 * experts + 3 + config.o_groups);
+  allocate(ws.tasks, 3 * (experts + 1) + config.o_groups + 16);
   allocate(ws.token_slots, all_slots);
   allocate(ws.token_slot_count, rows);
   allocate(ws.slot_weights, slots);
@@ -113,7 +121,6 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.engram_embedding, rows * engram_width);
   allocate(ws.engram_key_value, engram_width > 0 ? rows * 5 * hidden : 0);
   allocate(ws.main_hidden, rows * targets * hidden);
-  allocate(ws.main_x, rows * hidden);
   const int64_t drafting = targets > 0 ? rows / config.dspark_block_size : 0;
   allocate(ws.draft_features, drafting * (hidden + config.dspark_markov_rank));
   allocate(ws.markov_rows, drafting * config.dspark_markov_rank);

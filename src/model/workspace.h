@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/aligned_buffer.h"
 #include "base/status.h"
@@ -19,11 +20,19 @@ class Array {
     return {};
   }
   T* data() { return bytes_.as<T>(); }
+  int64_t size() const { return static_cast<int64_t>(bytes_.size() / sizeof(T)); }
   T& operator[](int64_t i) { return bytes_.as<T>()[i]; }
   size_t size_bytes() const { return bytes_.size(); }
 
  private:
   AlignedBuffer bytes_;
+};
+
+// What to score for a row, in compressed rows.
+struct ScorePlan {
+  IndexKeys keys;
+  std::span<const RowRun> runs;
+  int64_t num_scores = 0;  // 0: everything is taken, scores do not matter, and every block is a candidate
 };
 
 struct Workspace {
@@ -36,11 +45,14 @@ struct Workspace {
   Array<float> pre;
   Array<HcMix> mix;                 // of the running sublayer
   Array<float> hc_products;         // [rows][24]
+  Array<float> hc_sums;             // of a mix whose columns are shared, [most_sum_rows][blocks][kHcSumStride]
+  int64_t most_sum_rows = 0;
   Array<Bf16> x, y;                 // input and output of a sublayer [rows][hidden]
 
-  // Activations as the products read them.
-  Array<Bf16> paired, quantized;
-  Array<Int8Block> int8;  // in the fast mode
+  // Activations as the products read them; INT8 in the fast mode.
+  Array<Bf16> x_paired, x_quantized, qr_quantized, latents_paired, o_paired, z_quantized, activated_quantized;
+  Array<Int8Block> x_int8, activated_int8;
+  Array<Bf16> paired, quantized;    // of a product alone
 
   // Attention.
   Array<Bf16> qr, q, kv, o, z;
@@ -62,6 +74,7 @@ struct Workspace {
   Array<float> scores, block_scores;           // per thread, [max_context]
   Array<int32_t> order;                        // per thread, [max_context]
   Array<RowRun> runs;                          // per thread, [candidate_topk_blocks]
+  Array<ScorePlan> score_plans;                // per thread
   Array<const std::byte*> key_blocks;          // per thread, block pointers of a sequence
   Array<std::byte> kernel_scratch;             // per thread
   size_t kernel_scratch_bytes = 0;
@@ -74,6 +87,7 @@ struct Workspace {
   Array<int32_t> expert_ids;
   Array<float> expert_weights;
   Array<LinearTask> tasks;          // of one region
+  int64_t num_chosen = 0;           // experts of the layer
   Array<int32_t> slot_tokens, token_slots, token_slot_count;
   Array<float> slot_weights;
   Array<Bf16> gate, up, activated, expert_out;
@@ -81,7 +95,7 @@ struct Workspace {
   // Engram and DSpark.
   Array<int64_t> engram_rows;
   Array<Bf16> engram_embedding, engram_key_value;
-  Array<Bf16> main_hidden, main_x;
+  Array<Bf16> main_hidden;
   Array<Bf16> draft_features, markov_rows;  // [rows / block][hidden + rank], [rows / block][rank]
   Array<float> markov_logits;               // [rows / block][vocab]
   Array<float> logits;              // [rows][vocab]

@@ -30,7 +30,7 @@ Status Bench::reserve_scratch(size_t size_bytes) {
 Product Bench::quantized_product(const MatrixView& weights, std::span<const Bf16> x) {
   const int64_t cols = weights.cols, rows = static_cast<int64_t>(x.size()) / cols;
   std::vector<Bf16> values(x.size());
-  ops_->quantize_rows(kernels_, x.data(), rows, cols, values.data());
+  ops_->quantize_rows(x.data(), rows, cols, values.data());
   return product(weights, {.values = values.data(), .count = rows, .stride = cols});
 }
 
@@ -38,7 +38,7 @@ Product Bench::plain_product(const MatrixView& weights, std::span<const Bf16> x)
   const int64_t cols = weights.cols, rows = static_cast<int64_t>(x.size()) / cols;
   const int64_t stride = (cols + 1) / 2 * 2;
   std::vector<Bf16> values(rows * stride);
-  ops_->pair_rows(kernels_, x.data(), rows, cols, values.data());
+  ops_->pair_rows(x.data(), rows, cols, values.data());
   return product(weights, {.values = values.data(), .count = rows, .stride = stride});
 }
 

@@ -113,8 +113,7 @@ Status check_engram_apply(OpCheck& op) {
   h.insert(h.end(), second.begin(), second.end());
   const auto q_weight = generate_bf16(1406, 124, 4 * kHidden),
              k_weight = generate_bf16(1407, 124, 4 * kHidden);
-  op.bench.ops().engram_gate(op.bench.kernels(),
-                             {.hidden = kHidden,
+  op.bench.ops().engram_gate({.hidden = kHidden,
                               .norm_eps = kNormEps,
                               .q_weight = q_weight.data(),
                               .k_weight = k_weight.data(),

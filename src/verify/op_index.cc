@@ -36,7 +36,7 @@ struct CompressorWeights {
 
 std::vector<Bf16> normed(Bench& bench, std::vector<Bf16> x, const std::vector<Bf16>& weight) {
   const auto cols = static_cast<int64_t>(weight.size());
-  bench.ops().rms_norm(bench.kernels(), x.data(), weight.data(), static_cast<int64_t>(x.size()) / cols, cols,
+  bench.ops().rms_norm(x.data(), weight.data(), static_cast<int64_t>(x.size()) / cols, cols,
                        kNormEps, x.data());
   return x;
 }
@@ -51,7 +51,7 @@ std::vector<Bf16> rotated(Bench& bench, std::vector<Bf16> x, int64_t dim, int64_
     fill_rope_row(frequencies, j * ratio, angles.data() + j * kRotaryDim);
     pointers.push_back(angles.data() + j * kRotaryDim);
   }
-  bench.ops().rotate(bench.kernels(), x.data(), rows, 1, dim, kRotaryDim, pointers.data(),
+  bench.ops().rotate(x.data(), rows, 1, dim, kRotaryDim, pointers.data(),
                      Ops::Rotation::kForward);
   return x;
 }

@@ -110,7 +110,7 @@ Status check_one_expert(OpCheck& op, const std::string& kind, const ExpertWeight
 
   const auto swiglu = [&](const std::vector<Bf16>& gate, const std::vector<Bf16>& up) {
     std::vector<Bf16> a(gate.size());
-    op.bench.ops().swiglu(op.bench.kernels(), gate.data(), up.data(), route_weights, kExpertTokens, kInner,
+    op.bench.ops().swiglu(gate.data(), up.data(), route_weights, kExpertTokens, kInner,
                           kSwigluLimit, a.data());
     return a;
   };

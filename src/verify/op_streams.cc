@@ -51,7 +51,7 @@ Status check_angles(OpCheck& op, const std::string& kind, const std::vector<floa
 Status check_rotation(OpCheck& op, const std::string& item, Ops::Rotation rotation, const Angles& angles) {
   const auto positions = static_cast<int64_t>(angles.pointers.size());
   auto x = generate_bf16(301, 122, positions * kRotaryDim);
-  op.bench.ops().rotate(op.bench.kernels(), x.data(), positions, 1, kRotaryDim, kRotaryDim,
+  op.bench.ops().rotate(x.data(), positions, 1, kRotaryDim, kRotaryDim,
                         angles.pointers.data(), rotation);
   ASSIGN_OR_RETURN(const auto expected, op.file.read_bf16(item, {1, positions, kRotaryDim}));
   op.compare(item, kBf16Ulps, worst_bf16_ulps(expected, widen(x), kRotaryDim), 1);
@@ -100,8 +100,8 @@ Status check_split(OpCheck& op, HcParams params) {
     ASSIGN_OR_RETURN(const Matrix matrix,
                      Matrix::pack_f32(kMixNumbers, static_cast<int64_t>(ones.size()), fn));
     params.fn = matrix.view();
-    op.bench.ops().hc_mix(op.bench.kernels(), params, ones.data(), 1, kSmallHidden, products.data(),
-                          &mixes[token]);
+    op.bench.ops().hc_mix(params, ones.data(), 1, kSmallHidden, products.data(), &mixes[token],
+                          op.bench.kernels().scratch);
   }
   return compare_mixes(op, "split.", mixes);
 }
@@ -114,7 +114,7 @@ Status check_fold_and_unfold(OpCheck& op, const std::vector<Bf16>& x) {
   ASSIGN_OR_RETURN(const auto p, op.file.read<float>("P", {kMixTokens, 4}));
   ASSIGN_OR_RETURN(const auto c, op.file.read<float>("C", {kMixTokens, 4, 4}));
   std::vector<Bf16> folded(kMixTokens * kHidden);
-  op.bench.ops().hc_fold(op.bench.kernels(), x.data(), a.data(), 4, kMixTokens, kHidden, folded.data());
+  op.bench.ops().hc_fold(x.data(), a.data(), 4, kMixTokens, kHidden, {0, kHidden}, folded.data());
   ASSIGN_OR_RETURN(const auto fold, op.file.read_bf16("fold", {kMixTokens, kHidden}));
   op.compare("fold", kBf16Ulps, worst_bf16_ulps(fold, widen(folded), kHidden), 1);
 
@@ -125,7 +125,7 @@ Status check_fold_and_unfold(OpCheck& op, const std::vector<Bf16>& x) {
   }
   std::vector<Bf16> h = x;
   const auto y = generate_bf16(404, 121, kMixTokens * kHidden);
-  op.bench.ops().hc_unfold(op.bench.kernels(), y.data(), mixes.data(), kMixTokens, kHidden, h.data());
+  op.bench.ops().hc_unfold(y.data(), mixes.data(), kMixTokens, kHidden, {0, kHidden}, h.data());
   ASSIGN_OR_RETURN(const auto unfold, op.file.read_bf16("unfold", {kMixTokens, 4, kHidden}));
   op.compare("unfold", kBf16Ulps, worst_bf16_ulps(unfold, widen(h), kHidden), 1);
   return Status();
@@ -148,7 +148,7 @@ Status check_rms_norm(OpCheck& op) {
     }
     x.resize(kRows * size);
     std::vector<Bf16> y(x.size());
-    op.bench.ops().rms_norm(op.bench.kernels(), x.data(), weight.data(), kRows, size, kNormEps, y.data());
+    op.bench.ops().rms_norm(x.data(), weight.data(), kRows, size, kNormEps, y.data());
     const std::string item = fmt::format("y.{}", size);
     ASSIGN_OR_RETURN(const auto expected, op.file.read_bf16(item, {kRows, size}));
     op.compare(item, kBf16Ulps, worst_bf16_ulps(expected, widen(y), size), 1);
@@ -180,8 +180,8 @@ Status check_hyper_connections(OpCheck& op) {
   RETURN_IF_ERROR(op.bench.reserve_scratch(hc_scratch_bytes(kHidden)));
   std::vector<float> products(kMixTokens * kMixNumbers);
   std::vector<HcMix> mixes(kMixTokens);
-  op.bench.ops().hc_mix(op.bench.kernels(), params, x.data(), kMixTokens, kHidden, products.data(),
-                        mixes.data());
+  op.bench.ops().hc_mix(params, x.data(), kMixTokens, kHidden, products.data(), mixes.data(),
+                        op.bench.kernels().scratch);
   ASSIGN_OR_RETURN(const auto m, op.file.read<float>("m", {kMixTokens, kMixNumbers}));
   op.compare("m", kOfRms, worst_of_rms(m, products, kMixNumbers), kSumLimit);
   RETURN_IF_ERROR(compare_mixes(op, "", mixes));

@@ -128,9 +128,8 @@ void weighted_sum32(const AttentionArgs& args, const AttentionList& list, const 
   for (int d = 0; d < 32; ++d) out[d] = to_bf16(values[d]);
 }
 
-// Heads [first, last) of one token; first is a multiple of 8.
-void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t last, float* scratch) {
-  const int64_t dim = args.head_dim;
+void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t num_heads, std::byte* scratch) {
+  const int64_t dim = args.head_dim, last = first + num_heads;
   const AttentionList& list = args.lists[token];
   const int64_t count = list.num_window + list.num_compressed;
   const Bf16* query = args.query + token * args.num_heads * dim;
@@ -139,7 +138,7 @@ void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t las
     std::fill(out + first * dim, out + last * dim, Bf16{0});
     return;
   }
-  float* rows = scratch;
+  auto* rows = reinterpret_cast<float*>(scratch);
   for (int32_t i = 0; i < list.num_window; ++i) unpack_window_row8(list.window[i], dim, rows + i * dim);
   for (int32_t i = 0; i < list.num_compressed; ++i) {
     unpack_compressed_row8(list.compressed[i], dim, rows + (list.num_window + i) * dim);
@@ -161,25 +160,6 @@ void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t las
       }
     }
   }
-}
-
-void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
-  const int64_t threads = ctx.pool->num_threads();
-  // One token: its heads are split in groups of eight. Many tokens: one token a task.
-  const int64_t head_groups = (args.num_heads + 7) / 8;
-  const int64_t parts_per_token = args.num_tokens >= threads ? 1 : std::min(threads, head_groups);
-  const int64_t tasks = args.num_tokens * parts_per_token;
-  ctx.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t thread = begin; thread < end; ++thread) {
-      auto* scratch = reinterpret_cast<float*>(ctx.thread_scratch(thread));
-      for (int64_t task = thread; task < tasks; task += threads) {
-        const int64_t part = task % parts_per_token;
-        const int64_t first = head_groups * part / parts_per_token * 8;
-        const int64_t last = std::min(args.num_heads, head_groups * (part + 1) / parts_per_token * 8);
-        attend(args, task / parts_per_token, first, last, scratch);
-      }
-    }
-  });
 }
 
 const std::byte* key_codes(const IndexKeys& keys, int64_t row, const std::byte** scales) {

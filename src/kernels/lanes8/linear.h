@@ -131,12 +131,9 @@ void int8_group(const MatrixView& w, int64_t group, const ActivationRows& x, con
   }
 }
 
-void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
-  for_each_range(*ctx.pool, tasks, [](const LinearTask& task, int64_t first, int64_t end) {
-    const bool fast = task.weights.kind == MatrixKind::kFp4 && task.x.int8 != nullptr;
-    for (int64_t group = first; group < end; ++group) {
-      fast ? int8_group(task.weights, group, task.x, task.y)
-           : linear_group(task.weights, group, task.x, task.y);
-    }
-  });
+void linear_groups(const LinearTask& task, int64_t first, int64_t end) {
+  const bool fast = task.weights.kind == MatrixKind::kFp4 && task.x.int8 != nullptr;
+  for (int64_t group = first; group < end; ++group) {
+    fast ? int8_group(task.weights, group, task.x, task.y) : linear_group(task.weights, group, task.x, task.y);
+  }
 }

@@ -2,15 +2,6 @@
 // the kernels room); to be included as lanes8/linear.h is. Element by element the same operations as kernels/ref. Long sums
 // keep their order: chains of eight blocks run side by side, and lanes are streams of results, never terms of one sum.
 
-// body(row) for every row, over the threads where there is enough to do.
-template <typename Body>
-void for_each_row(KernelContext& ctx, int64_t rows, int64_t elements, Body&& body) {
-  const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, elements));
-  ctx.pool->parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) body(row);
-  });
-}
-
 // ref::block_sum with eight blocks side by side.
 template <typename AddTerm>
 inline float block_sum8(int64_t count, AddTerm&& add) {
@@ -59,15 +50,15 @@ void quantize_block(const Bf16* x, Bf16* values) {
   }
 }
 
-void quantize_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
-  for_each_row(ctx, rows, cols, [&](int64_t row) {
+void quantize_rows(const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
+  for (int64_t row = 0; row < rows; ++row) {
     for (int64_t k = row * cols; k < (row + 1) * cols; k += 32) quantize_block(x + k, values + k);
-  });
+  }
 }
 
-void encode_int8(KernelContext& ctx, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks) {
+void encode_int8(const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks) {
   const int64_t num_blocks = cols / kSumBlock;
-  for_each_row(ctx, rows, 2 * cols, [&](int64_t row) {
+  for (int64_t row = 0; row < rows; ++row) {
     for (int64_t block = row * num_blocks; block < (row + 1) * num_blocks; ++block) {
       const Bf16* x = values + block * kSumBlock;
       F8 v[4], largest = set8(kInt8Least), check = zero8();
@@ -100,23 +91,23 @@ void encode_int8(KernelContext& ctx, const Bf16* values, int64_t rows, int64_t c
       out.minus_12_sum = -12 * sum;
       out.scale = 0.5f * scale;
     }
-  });
+  }
 }
 
-void pair_rows(KernelContext& ctx, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
+void pair_rows(const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
   const int64_t width = (cols + 1) / 2 * 2;
-  for_each_row(ctx, rows, cols, [&](int64_t row) {
+  for (int64_t row = 0; row < rows; ++row) {
     const Bf16* in = x + row * cols;
     Bf16* out = values + row * width;
     out[width - 2] = {};
     int64_t k = 0;
     for (; k + 8 <= cols; k += 8) exchange_pairs(in + k, out + k);
     for (; k < cols; ++k) out[k ^ 1] = in[k];
-  });
+  }
 }
 
-void rms_norm(KernelContext& ctx, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out) {
-  for_each_row(ctx, rows, 4 * cols, [&](int64_t row) {
+void rms_norm(const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out) {
+  for (int64_t row = 0; row < rows; ++row) {
     const Bf16* in = x + row * cols;
     const float statistic = inverse_rms(in, cols, eps);
     int64_t d = 0;
@@ -125,47 +116,47 @@ void rms_norm(KernelContext& ctx, const Bf16* x, const Bf16* weight, int64_t row
       store_bf16(out + row * cols + d, mul8(scaled, load_bf16(weight + d)));
     }
     for (; d < cols; ++d) out[row * cols + d] = to_bf16(to_float(in[d]) * statistic * to_float(weight[d]));
-  });
+  }
 }
 
-void rotate(KernelContext& ctx, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+void rotate(Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
             const float* const* cos_sin, Ops::Rotation rotation) {
-  if (rotary_dim % 8 != 0) return ref::rotate(ctx, x, rows, heads, dim, rotary_dim, cos_sin, rotation);
+  if (rotary_dim % 8 != 0) return ref::rotate(x, rows, heads, dim, rotary_dim, cos_sin, rotation);
   const F8 direction = set8(rotation == Ops::Rotation::kForward ? 1.0f : -1.0f);
-  for_each_row(ctx, rows, heads * rotary_dim, [&](int64_t row) {
+  for (int64_t row = 0; row < rows; ++row) {
     for (int64_t head = 0; head < heads; ++head) {
       Bf16* pairs = x + (row * heads + head) * dim + dim - rotary_dim;
       for (int64_t i = 0; i < rotary_dim; i += 8) {  // four pairs (a, b)
         store_bf16(pairs + i, rotate_pairs(load_bf16(pairs + i), load8(cos_sin[row] + i), direction));
       }
     }
-  });
+  }
 }
 
-void swiglu(KernelContext& ctx, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+void swiglu(const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
             float limit, Bf16* out) {
-  if (cols % 8 != 0) return ref::swiglu(ctx, gate, up, weights, rows, cols, limit, out);
+  if (cols % 8 != 0) return ref::swiglu(gate, up, weights, rows, cols, limit, out);
   const F8 high = set8(limit), low = set8(-limit);
-  for_each_row(ctx, rows, 4 * cols, [&](int64_t row) {
+  for (int64_t row = 0; row < rows; ++row) {
     const F8 weight = set8(weights != nullptr ? weights[row] : 1.0f);
     for (int64_t i = row * cols; i < (row + 1) * cols; i += 8) {
       const F8 g = min8(high, load_bf16(gate + i));
       const F8 u = min8(high, max8(low, load_bf16(up + i)));
       store_bf16(out + i, mul8(weight, mul8(mul8(g, sigmoid8(g)), u)));
     }
-  });
+  }
 }
 
-void sum_rows(KernelContext& ctx, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols,
-              Bf16* out) {
-  if (cols % 8 != 0) return ref::sum_rows(ctx, x, index, count, rows, cols, out);
-  for_each_row(ctx, rows, count * cols, [&](int64_t row) {
-    for (int64_t d = 0; d < cols; d += 8) {
+void sum_rows(const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols,
+              Columns columns, Bf16* out) {
+  if (cols % 8 != 0) return ref::sum_rows(x, index, count, rows, cols, columns, out);
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t d = columns.first; d < columns.end; d += 8) {
       F8 sum = zero8();
       for (int64_t i = 0; i < count; ++i) sum = add8(sum, load_bf16(x + index[row * count + i] * cols + d));
       store_bf16(out + row * cols + d, sum);
     }
-  });
+  }
 }
 
 // ---- hyper-connections -------------------------------------------------------------------------------------------------
@@ -218,11 +209,16 @@ void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t f
   if constexpr (kBlocks > 1) hc_block_sums<kRows, 1>(fn, h, width, block, last, sums);
 }
 
-void hc_block_sums(const MatrixView& fn, const Bf16* h, int64_t width, int64_t rows, int64_t first, int64_t last,
-                   float* sums) {
-  if (rows == kHcRowTile) return hc_block_sums<kHcRowTile, 1>(fn, h, width, first, last, sums);
-  for (int64_t row = 0; row < rows; ++row) {
-    hc_block_sums<1, 4>(fn, h + row * width, width, first, last, sums + row * fn.num_blocks() * kHcSumStride);
+void hc_sums(const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, int64_t first, int64_t end, float* sums) {
+  const MatrixView& fn = params.fn;
+  const int64_t width = 4 * hidden;
+  if (width % kSumBlock != 0) return ref::hc_sums(params, h, rows, hidden, first, end, sums);
+  int64_t row = 0;
+  for (; row + kHcRowTile <= rows; row += kHcRowTile) {
+    hc_block_sums<kHcRowTile, 1>(fn, h + row * width, width, first, end, sums + row * fn.num_blocks() * kHcSumStride);
+  }
+  for (; row < rows; ++row) {
+    hc_block_sums<1, 4>(fn, h + row * width, width, first, end, sums + row * fn.num_blocks() * kHcSumStride);
   }
 }
 
@@ -230,7 +226,7 @@ using Float4 [[gnu::vector_size(16)]] = float;
 using Double4 [[gnu::vector_size(32)]] = double;
 
 // Adds the block sums of one row, products in fp64, and makes its mix.
-void hc_finish(const HcParams& params, const float* sums, int64_t width, float* m, HcMix* mix) {
+void hc_finish_row(const HcParams& params, const float* sums, int64_t width, float* m, HcMix* mix) {
   Double4 acc[6] = {};
   float squares = 0;
   for (int64_t block = 0; block < params.fn.num_blocks(); ++block, sums += kHcSumStride) {
@@ -251,63 +247,35 @@ void hc_finish(const HcParams& params, const float* sums, int64_t width, float* 
   *mix = ref::finish_mix(params, m);
 }
 
-void hc_mix(KernelContext& ctx, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
-            HcMix* mixes) {
-  const int64_t width = 4 * hidden, num_blocks = params.fn.num_blocks(), threads = ctx.pool->num_threads();
-  CHECK(hc_scratch_bytes(hidden) <= ctx.scratch_bytes);
-  if (width % kSumBlock != 0) return ref::hc_mix(ctx, params, h, rows, hidden, products, mixes);
-  const auto finish = [&](const float* sums, int64_t first, int64_t count) {
-    for (int64_t r = 0; r < count; ++r) {
-      hc_finish(params, sums + r * num_blocks * kHcSumStride, width, products + (first + r) * 24, mixes + first + r);
-    }
-  };
-  const int64_t tiles = static_cast<int64_t>(ceil_div(rows, kHcRowTile));
-  if (tiles < 2 * threads) {  // few rows: the threads share the columns
-    auto* sums = reinterpret_cast<float*>(ctx.scratch);
-    for (int64_t first = 0; first < rows; first += kHcRowTile) {
-      const int64_t count = std::min(kHcRowTile, rows - first);
-      ctx.pool->parallel_for(num_blocks, 32, [&](int64_t begin, int64_t end) {
-        hc_block_sums(params.fn, h + first * width, width, count, begin, end, sums);
-      });
-      finish(sums, first, count);
-    }
-    return;
+void hc_finish(const HcParams& params, const float* sums, int64_t rows, int64_t hidden, float* products, HcMix* mixes) {
+  for (int64_t row = 0; row < rows; ++row) {
+    hc_finish_row(params, sums + row * params.fn.num_blocks() * kHcSumStride, 4 * hidden, products + row * 24, mixes + row);
   }
-  ctx.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      auto* sums = reinterpret_cast<float*>(ctx.thread_scratch(part));
-      for (int64_t tile = part; tile < tiles; tile += threads) {
-        const int64_t first = tile * kHcRowTile, count = std::min(kHcRowTile, rows - first);
-        hc_block_sums(params.fn, h + first * width, width, count, 0, num_blocks, sums);
-        finish(sums, first, count);
-      }
-    }
-  });
 }
 
-void hc_fold(KernelContext& ctx, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
-             int64_t hidden, Bf16* x) {
-  if (hidden % 8 != 0) return ref::hc_fold(ctx, h, weights, weight_stride, rows, hidden, x);
-  for_each_row(ctx, rows, 2 * hidden, [&](int64_t row) {
+void hc_fold(const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows,
+             int64_t hidden, Columns columns, Bf16* x) {
+  if (hidden % 8 != 0) return ref::hc_fold(h, weights, weight_stride, rows, hidden, columns, x);
+  for (int64_t row = 0; row < rows; ++row) {
     const Bf16* streams = h + row * 4 * hidden;
     F8 w[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) w[i] = set8(weights[row * weight_stride + i]);
-    for (int64_t d = 0; d < hidden; d += 8) {
+    for (int64_t d = columns.first; d < columns.end; d += 8) {
       F8 sum = mul8(w[0], load_bf16(streams + d));
 #pragma GCC unroll 4
       for (int i = 1; i < 4; ++i) sum = add8(sum, mul8(w[i], load_bf16(streams + i * hidden + d)));
       store_bf16(x + row * hidden + d, sum);
     }
-  });
+  }
 }
 
-void hc_unfold(KernelContext& ctx, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h) {
-  if (hidden % 8 != 0) return ref::hc_unfold(ctx, y, mixes, rows, hidden, h);
-  for_each_row(ctx, rows, 4 * hidden, [&](int64_t row) {
+void hc_unfold(const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Columns columns, Bf16* h) {
+  if (hidden % 8 != 0) return ref::hc_unfold(y, mixes, rows, hidden, columns, h);
+  for (int64_t row = 0; row < rows; ++row) {
     Bf16* streams = h + row * 4 * hidden;
     const HcMix& mix = mixes[row];
-    for (int64_t d = 0; d < hidden; d += 8) {
+    for (int64_t d = columns.first; d < columns.end; d += 8) {
       F8 old[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) old[i] = load_bf16(streams + i * hidden + d);
@@ -320,7 +288,7 @@ void hc_unfold(KernelContext& ctx, const Bf16* y, const HcMix* mixes, int64_t ro
         store_bf16(streams + j * hidden + d, add8(mul8(set8(mix.p[j]), value), sum));
       }
     }
-  });
+  }
 }
 
 // ---- Engram ------------------------------------------------------------------------------------------------------------
@@ -336,10 +304,10 @@ float gate_of(const EngramGateArgs& args, int64_t stream, const Bf16* h, const B
   return sigmoid_f32(std::copysign(std::sqrt(std::max(std::fabs(dot), 1e-6f)), dot));
 }
 
-void engram_gate(KernelContext& ctx, const EngramGateArgs& args, int64_t rows) {
+void engram_gate(const EngramGateArgs& args, int64_t rows) {
   const int64_t hidden = args.hidden;
-  if (hidden % 8 != 0) return ref::engram_gate(ctx, args, rows);
-  for_each_row(ctx, 4 * rows, 8 * hidden, [&](int64_t i) {  // row i / 4, stream i % 4
+  if (hidden % 8 != 0) return ref::engram_gate(args, rows);
+  for (int64_t i = 0; i < 4 * rows; ++i) {  // row i / 4, stream i % 4
     const Bf16* key = args.key_value + i / 4 * 5 * hidden;
     const Bf16* value = key + 4 * hidden;
     Bf16* h = args.h + i * hidden;
@@ -347,5 +315,5 @@ void engram_gate(KernelContext& ctx, const EngramGateArgs& args, int64_t rows) {
     for (int64_t d = 0; d < hidden; d += 8) {
       store_bf16(h + d, add8(load_bf16(h + d), mul8(gate, load_bf16(value + d))));
     }
-  });
+  }
 }

@@ -58,27 +58,20 @@ void attend_head(const AttentionArgs& args, const AttentionList& list, const Bf1
 
 }  // namespace
 
-void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
-  const int64_t row = args.num_heads * args.head_dim;
-  ctx.pool->parallel_for(ctx.pool->num_threads(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      auto* rows = reinterpret_cast<float*>(ctx.thread_scratch(part));
-      for (int64_t token = part; token < args.num_tokens; token += ctx.pool->num_threads()) {
-        const int64_t count = unpack_list(args.lists[token], args.head_dim, rows);
-        float* scores = rows + count * args.head_dim;
-        float* sum = scores + count;
-        for (int64_t head = 0; head < args.num_heads; ++head) {
-          const int64_t offset = token * row + head * args.head_dim;
-          if (count == 0) {
-            std::fill_n(args.out + offset, args.head_dim, Bf16{0});
-            continue;
-          }
-          attend_head(args, args.lists[token], args.query + offset, args.sinks[head], rows, scores, sum,
-                      args.out + offset);
-        }
-      }
+void attend(const AttentionArgs& args, int64_t token, int64_t first_head, int64_t heads, std::byte* scratch) {
+  const AttentionList& list = args.lists[token];
+  auto* rows = reinterpret_cast<float*>(scratch);
+  const int64_t count = unpack_list(list, args.head_dim, rows);
+  float* scores = rows + count * args.head_dim;
+  float* sum = scores + count;
+  for (int64_t head = first_head; head < first_head + heads; ++head) {
+    const int64_t offset = (token * args.num_heads + head) * args.head_dim;
+    if (count == 0) {
+      std::fill_n(args.out + offset, args.head_dim, Bf16{0});
+    } else {
+      attend_head(args, list, args.query + offset, args.sinks[head], rows, scores, sum, args.out + offset);
     }
-  });
+  }
 }
 
 void index_scores(const IndexScoreArgs& args) {

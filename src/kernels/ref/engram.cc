@@ -28,7 +28,7 @@ float gate_of(const EngramGateArgs& args, int64_t stream, const Bf16* h, const B
 
 }  // namespace
 
-void engram_gate(KernelContext&, const EngramGateArgs& args, int64_t rows) {
+void engram_gate(const EngramGateArgs& args, int64_t rows) {
   const int64_t hidden = args.hidden;
   for (int64_t row = 0; row < rows; ++row) {
     const Bf16* key = args.key_value + row * 5 * hidden;

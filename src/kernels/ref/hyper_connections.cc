@@ -42,36 +42,43 @@ HcMix finish_mix(const HcParams& params, const float* m) {
   return mix;
 }
 
-void hc_mix(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
-            HcMix* mixes) {
-  const int64_t width = 4 * hidden;
+void hc_sums(const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, int64_t first, int64_t end, float* sums) {
+  const int64_t width = 4 * hidden, num_blocks = params.fn.num_blocks();
   for (int64_t row = 0; row < rows; ++row) {
     const Bf16* x = h + row * width;
-    const float squares = block_sum(
-        width, [&](float partial, int64_t i) { return std::fma(to_float(x[i]), to_float(x[i]), partial); });
-    const float rho = 1.0f / std::sqrt(squares / static_cast<float>(width) + params.norm_eps);
-    float* m = products + row * 24;
-    for (int j = 0; j < 24; ++j) {
-      double acc = 0;
-      for (int64_t begin = 0; begin < width; begin += kSumBlock) {
-        float partial = 0;
-        for (int64_t i = begin; i < std::min(begin + kSumBlock, width); ++i) {
-          partial = std::fma(params.fn.element(j, i), to_float(x[i]), partial);
-        }
-        acc += partial;
+    for (int64_t block = first; block < end; ++block) {
+      const int64_t last = std::min((block + 1) * kSumBlock, width);
+      float* out = sums + (row * num_blocks + block) * kHcSumStride;
+      std::fill_n(out, kHcSumStride, 0.0f);
+      for (int64_t i = block * kSumBlock; i < last; ++i) {
+        for (int j = 0; j < 24; ++j) out[j] = std::fma(params.fn.element(j, i), to_float(x[i]), out[j]);
+        out[24] = std::fma(to_float(x[i]), to_float(x[i]), out[24]);
       }
-      m[j] = static_cast<float>(acc) * rho;
     }
+  }
+}
+
+void hc_finish(const HcParams& params, const float* sums, int64_t rows, int64_t hidden, float* products, HcMix* mixes) {
+  for (int64_t row = 0; row < rows; ++row) {
+    double acc[24] = {};
+    float squares = 0;
+    for (int64_t block = 0; block < params.fn.num_blocks(); ++block, sums += kHcSumStride) {
+      for (int j = 0; j < 24; ++j) acc[j] += sums[j];
+      squares += sums[24];
+    }
+    const float rho = 1.0f / std::sqrt(squares / static_cast<float>(4 * hidden) + params.norm_eps);
+    float* m = products + row * 24;
+    for (int j = 0; j < 24; ++j) m[j] = static_cast<float>(acc[j]) * rho;
     mixes[row] = finish_mix(params, m);
   }
 }
 
-void hc_fold(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows, int64_t hidden,
+void hc_fold(const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows, int64_t hidden, Columns columns,
              Bf16* x) {
   for (int64_t row = 0; row < rows; ++row) {
     const Bf16* streams = h + row * 4 * hidden;
     const float* w = weights + row * weight_stride;
-    for (int64_t d = 0; d < hidden; ++d) {
+    for (int64_t d = columns.first; d < columns.end; ++d) {
       float sum = w[0] * to_float(streams[d]);
       for (int i = 1; i < 4; ++i) sum += w[i] * to_float(streams[i * hidden + d]);
       x[row * hidden + d] = to_bf16(sum);
@@ -79,11 +86,11 @@ void hc_fold(KernelContext&, const Bf16* h, const float* weights, int64_t weight
   }
 }
 
-void hc_unfold(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h) {
+void hc_unfold(const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Columns columns, Bf16* h) {
   for (int64_t row = 0; row < rows; ++row) {
     Bf16* streams = h + row * 4 * hidden;
     const HcMix& mix = mixes[row];
-    for (int64_t d = 0; d < hidden; ++d) {
+    for (int64_t d = columns.first; d < columns.end; ++d) {
       float old[4];
       for (int i = 0; i < 4; ++i) old[i] = to_float(streams[i * hidden + d]);
       const float value = to_float(y[row * hidden + d]);

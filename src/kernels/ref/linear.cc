@@ -37,26 +37,23 @@ float dot_int8(const MatrixView& w, int64_t row, const Int8Block* x) {
 
 }  // namespace
 
-void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
-  for (const auto& [weights, x, y] : tasks) {
-    CHECK(weights.kind != MatrixKind::kF32);
-    ctx.pool->parallel_for(weights.rows, 16, [&weights = weights, &x = x, &y = y](int64_t begin, int64_t end) {
-      for (int64_t i = 0; i < x.count; ++i) {
-        for (int64_t n = begin; n < end; ++n) {
-          const bool fast = weights.kind == MatrixKind::kFp4 && x.int8 != nullptr;
-          const float acc = fast ? dot_int8(weights, n, x.int8_row(i)) : dot(weights, n, x.row(i));
-          if (y.f32 != nullptr) {
-            y.f32[i * y.stride + n] = acc;
-          } else {
-            y.bf16[i * y.stride + n] = to_bf16(acc);
-          }
-        }
+void linear_groups(const LinearTask& task, int64_t first, int64_t end) {
+  const auto& [weights, x, y] = task;
+  CHECK(weights.kind != MatrixKind::kF32);
+  for (int64_t i = 0; i < x.count; ++i) {
+    for (int64_t n = first * kRowGroup; n < std::min(end * kRowGroup, weights.rows); ++n) {
+      const bool fast = weights.kind == MatrixKind::kFp4 && x.int8 != nullptr;
+      const float acc = fast ? dot_int8(weights, n, x.int8_row(i)) : dot(weights, n, x.row(i));
+      if (y.f32 != nullptr) {
+        y.f32[i * y.stride + n] = acc;
+      } else {
+        y.bf16[i * y.stride + n] = to_bf16(acc);
       }
-    });
+    }
   }
 }
 
-void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
+void quantize_rows(const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
   for (int64_t block = 0; block < rows * cols / 32; ++block) {
     uint8_t codes[32];
     const float scale = e8m0_to_float(quantize_q8(x + 32 * block, codes));
@@ -64,7 +61,7 @@ void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf
   }
 }
 
-void encode_int8(KernelContext&, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks) {
+void encode_int8(const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks) {
   for (int64_t block = 0; block < rows * cols / kSumBlock; ++block) {
     const Bf16* x = values + kSumBlock * block;
     Int8Block& out = blocks[block];
@@ -91,7 +88,7 @@ void encode_int8(KernelContext&, const Bf16* values, int64_t rows, int64_t cols,
   }
 }
 
-void pair_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
+void pair_rows(const Bf16* x, int64_t rows, int64_t cols, Bf16* values) {
   const int64_t width = (cols + 1) / 2 * 2;
   for (int64_t row = 0; row < rows; ++row, x += cols, values += width) {
     values[width - 2] = {};

@@ -7,7 +7,7 @@
 
 namespace deepinfer::ref {
 
-void rms_norm(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out) {
+void rms_norm(const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out) {
   for (int64_t row = 0; row < rows; ++row, x += cols, out += cols) {
     const float squares = block_sum(cols, [&](float partial, int64_t d) {
       return std::fma(to_float(x[d]), to_float(x[d]), partial);
@@ -17,7 +17,7 @@ void rms_norm(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, i
   }
 }
 
-void rotate(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+void rotate(Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
             const float* const* cos_sin, Ops::Rotation rotation) {
   const float direction = rotation == Ops::Rotation::kForward ? 1.0f : -1.0f;
   for (int64_t row = 0; row < rows; ++row) {
@@ -33,7 +33,7 @@ void rotate(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, i
   }
 }
 
-void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+void swiglu(const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
             float limit, Bf16* out) {
   for (int64_t row = 0; row < rows; ++row) {
     const float weight = weights != nullptr ? weights[row] : 1.0f;
@@ -45,9 +45,10 @@ void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weigh
   }
 }
 
-void sum_rows(KernelContext&, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Bf16* out) {
+void sum_rows(const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Columns columns,
+              Bf16* out) {
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t d = 0; d < cols; ++d) {
+    for (int64_t d = columns.first; d < columns.end; ++d) {
       float sum = 0;
       for (int64_t i = 0; i < count; ++i) sum += to_float(x[index[row * count + i] * cols + d]);
       out[row * cols + d] = to_bf16(sum);

@@ -6,24 +6,25 @@
 
 namespace deepinfer::ref {
 
-void linear_list(KernelContext&, std::span<const LinearTask> tasks);
-void quantize_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
-void encode_int8(KernelContext&, const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks);
-void pair_rows(KernelContext&, const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
-void rms_norm(KernelContext&, const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
-void rotate(KernelContext&, Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
+void linear_groups(const LinearTask& task, int64_t first, int64_t end);
+void quantize_rows(const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+void encode_int8(const Bf16* values, int64_t rows, int64_t cols, Int8Block* blocks);
+void pair_rows(const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
+void rms_norm(const Bf16* x, const Bf16* weight, int64_t rows, int64_t cols, float eps, Bf16* out);
+void rotate(Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
             const float* const* cos_sin, Ops::Rotation rotation);
-void hc_mix(KernelContext&, const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products,
-            HcMix* mixes);
-void hc_fold(KernelContext&, const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows, int64_t hidden,
+void hc_sums(const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, int64_t first, int64_t end, float* sums);
+void hc_finish(const HcParams& params, const float* sums, int64_t rows, int64_t hidden, float* products, HcMix* mixes);
+void hc_fold(const Bf16* h, const float* weights, int64_t weight_stride, int64_t rows, int64_t hidden, Columns columns,
              Bf16* x);
-void hc_unfold(KernelContext&, const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Bf16* h);
-void swiglu(KernelContext&, const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
+void hc_unfold(const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Columns columns, Bf16* h);
+void swiglu(const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
             float limit, Bf16* out);
-void sum_rows(KernelContext&, const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Bf16* out);
-void sparse_attention(KernelContext&, const AttentionArgs& args);
+void sum_rows(const Bf16* x, const int32_t* index, int64_t count, int64_t rows, int64_t cols, Columns columns,
+              Bf16* out);
+void attend(const AttentionArgs& args, int64_t token, int64_t first_head, int64_t heads, std::byte* scratch);
 void index_scores(const IndexScoreArgs& args);
-void engram_gate(KernelContext&, const EngramGateArgs& args, int64_t rows);
+void engram_gate(const EngramGateArgs& args, int64_t rows);
 void pool_pair(const float* value0, const float* gate0, const float* value1, const float* gate1, int64_t dim,
                Bf16* latent);
 

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "kernels/elementary.h"
-#include "kernels/linear_chunks.h"
+#include "kernels/linear_list.h"
 #include "kernels/quantize.h"
 
 #pragma GCC push_options

@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "kernels/elementary.h"
-#include "kernels/linear_chunks.h"
+#include "kernels/linear_list.h"
 #include "kernels/quantize.h"
 #include "kernels/x86/avx2.h"
 
@@ -73,18 +73,14 @@ struct Int8Decoder {
 
 #include "kernels/x86/avx512_attention.h"
 
-void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
-  for_each_range(*ctx.pool, tasks, run_groups);
-}
-
 }  // namespace
 
 const Ops& table() {
   static const Ops ops = [] {
     Ops ops = avx2::table();
     ops.name = "avx512";
-    ops.linear_list = linear_list;
-    ops.sparse_attention = sparse_attention;
+    ops.linear_groups = linear_groups;
+    ops.attend = attend;
     ops.index_scores = index_scores;
     return ops;
   }();

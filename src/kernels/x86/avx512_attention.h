@@ -221,7 +221,6 @@ void add_chunk(const Bf16* rows, int64_t count, int64_t dim, int64_t heads, cons
   }
 }
 
-// Heads [first, first + heads) of one token, at most kHeadTile.
 void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t heads, std::byte* memory) {
   const int64_t dim = args.head_dim;
   const AttentionList& list = args.lists[token];
@@ -288,22 +287,6 @@ void attend(const AttentionArgs& args, int64_t token, int64_t first, int64_t hea
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(args.out + offset + h * dim + d), narrow(value));
     }
   }
-}
-
-void sparse_attention(KernelContext& ctx, const AttentionArgs& args) {
-  const int64_t threads = ctx.pool->num_threads();
-  // Few tokens: their heads are split among the threads, sixteen at least.
-  int64_t tile = kHeadTile;
-  while (tile > kRowGroup && args.num_tokens * ((args.num_heads + tile - 1) / tile) < threads) tile /= 2;
-  const int64_t tiles = (args.num_heads + tile - 1) / tile, tasks = args.num_tokens * tiles;
-  ctx.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      for (int64_t task = part; task < tasks; task += threads) {
-        const int64_t first = task % tiles * tile;
-        attend(args, task / tiles, first, std::min(tile, args.num_heads - first), ctx.thread_scratch(part));
-      }
-    }
-  });
 }
 
 // ---- index scores ----------------------------------------------------------------------------------------------------------

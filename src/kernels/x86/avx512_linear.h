@@ -486,7 +486,7 @@ void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool
 
 #include "kernels/x86/avx512_int8.h"
 
-// ---- the list ------------------------------------------------------------------------------------------------------------
+// ---- one product ------------------------------------------------------------------------------------------------------------
 
 // All numbers are 0 or 2^-40 .. 2^60 in magnitude.
 bool is_ordinary(const ActivationRows& x, int64_t cols) {
@@ -537,7 +537,7 @@ void run_groups_of(const LinearTask& task, int64_t first, int64_t end) {
   }
 }
 
-void run_groups(const LinearTask& task, int64_t first, int64_t end) {
+void linear_groups(const LinearTask& task, int64_t first, int64_t end) {
   switch (task.weights.kind) {
     case MatrixKind::kFp8: return run_groups_of<MatrixKind::kFp8>(task, first, end);
     case MatrixKind::kFp4:

@@ -17,7 +17,7 @@
 #include <cstring>
 
 #include "kernels/elementary.h"
-#include "kernels/linear_chunks.h"
+#include "kernels/linear_list.h"
 #include "kernels/quantize.h"
 #include "kernels/x86/avx2.h"
 
@@ -93,10 +93,6 @@ struct Int8Decoder {
 
 #include "kernels/x86/avx512_attention.h"
 
-void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) {
-  for_each_range(*ctx.pool, tasks, run_groups);
-}
-
 // Two products and a sum whose result tells the documented order from a fused pair and from the opposite order.
 bool dot_adds_in_order() {
   const float acc = 0x1.000002p0f;
@@ -119,8 +115,8 @@ const Ops& table() {
   static const Ops ops = [] {
     Ops ops = avx512::table();
     ops.name = "avx512bf16";
-    ops.linear_list = linear_list;
-    ops.sparse_attention = sparse_attention;
+    ops.linear_groups = linear_groups;
+    ops.attend = attend;
     ops.index_scores = index_scores;
     return ops;
   }();
