@@ -41,7 +41,7 @@ Command add_verify_command(CLI::App& program) {
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   add_path_option(*parser, "--golden", options->golden_directory, "directory of the reference outputs")
       ->required();
-  parser->add_option("--isa", options->isa, "auto, ref, avx2, avx512, avx512bf16 or neon")
+  parser->add_option("--isa", options->isa, "auto, ref, avx2, avx512, avx512vnni, avx512bf16 or neon")
       ->capture_default_str();
   add_numerics_option(*parser, options->numerics);
   parser->add_option("--threads", options->threads, "compute threads")

@@ -581,7 +581,7 @@ TEST_P(TableTest, IndexScoresEqualTheReferenceForAnyRuns) {
 #if defined(__aarch64__)
 INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "neon"));
 #else
-INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2", "avx512", "avx512bf16"));
+INSTANTIATE_TEST_SUITE_P(Tables, TableTest, testing::Values("ref", "avx2", "avx512", "avx512vnni", "avx512bf16"));
 #endif
 
 TEST(LinearListTest, SharesOfAListAreAllOfItOnce) {

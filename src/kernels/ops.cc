@@ -91,12 +91,14 @@ struct Table {
   const Ops& (*ops)();
   bool (*supported)();
   std::string_view needs;
+  bool (*is_fast)() = [] { return true; };  // or the next is better
 };
 
 // The best first.
 constexpr Table kTables[] = {
     {"avx512bf16", avx512bf16::table, avx512bf16::supported,
-     "AVX-512 with F, BW, DQ, VL, VBMI, VNNI and BF16"},
+     "AVX-512 with F, BW, DQ, VL, VBMI, VNNI and BF16", avx512bf16::is_fast},
+    {"avx512vnni", avx512vnni::table, avx512vnni::supported, "AVX-512 with F, BW, DQ, VL, VBMI and VNNI"},
     {"avx512", avx512::table, avx512::supported, "AVX-512 with F, BW, DQ and VL"},
     {"avx2", avx2::table, avx2::supported, "AVX2 and FMA"},
     {"neon", neon::table, neon::supported, "NEON (it is no AArch64)"},
@@ -109,12 +111,12 @@ Result<const Ops*> select_ops(std::string_view name) {
   if (const char* forced = std::getenv("DEEPINFER_ISA"); forced != nullptr && name == "auto") name = forced;
   for (const Table& table : kTables) {
     if (name != "auto" && name != table.name) continue;
-    if (table.supported()) return &table.ops();
+    if (table.supported() && (name == table.name || table.is_fast())) return &table.ops();
     if (name == table.name) {
       return Error(Code::kUnimplemented, "instruction set '{}': this processor lacks {}", name, table.needs);
     }
   }
-  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref, avx2, avx512, avx512bf16 or neon",
+  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref, avx2, avx512, avx512vnni, avx512bf16 or neon",
                name);
 }
 

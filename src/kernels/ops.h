@@ -250,7 +250,7 @@ size_t attention_scratch_bytes(int64_t max_list, int64_t head_dim);
 size_t index_scratch_bytes(int64_t num_heads, int64_t index_head_dim);
 size_t hc_scratch_bytes(int64_t hidden);
 
-// The table of a name ("ref", "avx2", "avx512", "avx512bf16", "neon"), or for "auto" that of the environment variable
+// The table of a name ("ref", "avx2", "avx512", "avx512vnni", "avx512bf16", "neon"), or for "auto" that of the environment variable
 // DEEPINFER_ISA, without it the best this processor has. kInvalidArgument for an unknown name, kUnimplemented when the
 // processor lacks it.
 Result<const Ops*> select_ops(std::string_view name);

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHARED = pathlib.Path(os.environ.get("DEEPINFER_SHARED", ROOT.parent / "shared"))
 SUBJECTS = {"mini": (ROOT / "models/mini", ROOT / "models/mini/golden"),
             "tiny": (SHARED / "golden/tiny", SHARED / "golden")}
-TABLES = ["ref", "avx2", "avx512", "avx512bf16"]
+TABLES = ["ref", "avx2", "avx512", "avx512vnni", "avx512bf16"]
 
 
 def verify(subject, isa, numerics="exact"):

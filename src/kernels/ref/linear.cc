@@ -8,17 +8,25 @@
 namespace deepinfer::ref {
 namespace {
 
-// acc = sum over blocks b of (sum_{k in b} w_k x_k) * w_s[b]; the scales are powers of two, hence exact.
-float dot(const MatrixView& w, int64_t row, const Bf16* x) {
-  float acc = 0;
+constexpr int64_t kTokens = 32;  // that share one decoding of a weight
+
+// acc[i] = sum over blocks b of (sum_{k in b} w_k x_ik) * w_s[b] for `count` rows of x from `first` on; the scales are powers of
+// two, hence exact.
+void dot(const MatrixView& w, int64_t row, const ActivationRows& x, int64_t first, int64_t count, float* acc) {
+  std::fill_n(acc, count, 0.0f);
   for (int64_t block = 0; block < w.num_blocks(); ++block) {
     const int64_t begin = block * kSumBlock;
     const int64_t end = std::min(begin + kSumBlock, w.cols);
-    float partial = 0;
-    for (int64_t k = begin; k < end; ++k) partial = std::fma(w.element(row, k), to_float(x[k ^ 1]), partial);
-    acc += partial * w.scale(row, begin);
+    float weights[kSumBlock];
+    for (int64_t k = begin; k < end; ++k) weights[k - begin] = w.element(row, k);
+    const float scale = w.scale(row, begin);
+    for (int64_t i = 0; i < count; ++i) {
+      const Bf16* values = x.row(first + i);
+      float partial = 0;
+      for (int64_t k = begin; k < end; ++k) partial = std::fma(weights[k - begin], to_float(values[k ^ 1]), partial);
+      acc[i] += partial * scale;
+    }
   }
-  return acc;
 }
 
 // The same in the fast mode: whole numbers within a block.
@@ -40,14 +48,23 @@ float dot_int8(const MatrixView& w, int64_t row, const Int8Block* x) {
 void linear_groups(const LinearTask& task, int64_t first, int64_t end) {
   const auto& [weights, x, y] = task;
   CHECK(weights.kind != MatrixKind::kF32);
-  for (int64_t i = 0; i < x.count; ++i) {
-    for (int64_t n = first * kRowGroup; n < std::min(end * kRowGroup, weights.rows); ++n) {
-      const bool fast = weights.kind == MatrixKind::kFp4 && x.int8 != nullptr;
-      const float acc = fast ? dot_int8(weights, n, x.int8_row(i)) : dot(weights, n, x.row(i));
-      if (y.f32 != nullptr) {
-        y.f32[i * y.stride + n] = acc;
+  const bool fast = weights.kind == MatrixKind::kFp4 && x.int8 != nullptr;
+  for (int64_t n = first * kRowGroup; n < std::min(end * kRowGroup, weights.rows); ++n) {
+    for (int64_t start = 0; start < x.count; start += kTokens) {
+      const int64_t count = std::min(kTokens, x.count - start);
+      float acc[kTokens];
+      if (fast) {
+        for (int64_t i = 0; i < count; ++i) acc[i] = dot_int8(weights, n, x.int8_row(start + i));
       } else {
-        y.bf16[i * y.stride + n] = to_bf16(acc);
+        dot(weights, n, x, start, count, acc);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t place = (start + i) * y.stride + n;
+        if (y.f32 != nullptr) {
+          y.f32[place] = acc[i];
+        } else {
+          y.bf16[place] = to_bf16(acc[i]);
+        }
       }
     }
   }

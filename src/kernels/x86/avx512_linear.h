@@ -148,7 +148,7 @@ inline void fetch_ahead(const std::byte* line) {
 
 // Rows [first, first + kTokens) of the call times kGroups row groups: kGroups streams from memory, one load of an
 // activation for all of them.
-template <MatrixKind kKind, bool kNative, int kTokens, int kGroups>
+template <MatrixKind kKind, int kTokens, int kGroups>
 void stream_groups(const LinearTask& task, int64_t group, int64_t first) {
   const MatrixView& w = task.weights;
   const Decoder<kKind> decoder;
@@ -189,7 +189,7 @@ void stream_groups(const LinearTask& task, int64_t group, int64_t first) {
         for (int t = 0; t < kTokens; ++t) {
           const __m512i value = broadcast_pair(x[t] + 2 * kPair);
 #pragma GCC unroll 8
-          for (int g = 0; g < kGroups; ++g) acc[g][t] = dot<kNative>(acc[g][t], pairs[g], value);
+          for (int g = 0; g < kGroups; ++g) acc[g][t] = native_dot(acc[g][t], pairs[g], value);
         }
       });
 #pragma GCC unroll 8
@@ -254,14 +254,14 @@ inline void for_stream_tiles(int64_t count, const Run& run) {
 template <int kTokens>
 inline constexpr int kStreamGroups = kTokens <= 2 ? 4 : kTokens <= 6 ? 2 : 1;
 
-template <MatrixKind kKind, bool kNative>
+template <MatrixKind kKind>
 void stream_chunk(const LinearTask& task, int64_t first_group, int64_t num_groups) {
   for_stream_tiles<8>(task.x.count, [&]<int kTokens>(int64_t t) {
     constexpr int kGroups = kStreamGroups<kTokens>;
     int64_t group = first_group;
     const int64_t end = first_group + num_groups;
-    for (; group + kGroups <= end; group += kGroups) stream_groups<kKind, kNative, kTokens, kGroups>(task, group, t);
-    for (; group < end; ++group) stream_groups<kKind, kNative, kTokens, 1>(task, group, t);
+    for (; group + kGroups <= end; group += kGroups) stream_groups<kKind, kTokens, kGroups>(task, group, t);
+    for (; group < end; ++group) stream_groups<kKind, kTokens, 1>(task, group, t);
   });
 }
 
@@ -302,11 +302,10 @@ bool scales_are_moderate(const MatrixView& w, int64_t group, int64_t num_groups,
 }
 
 template <MatrixKind kKind>
-void decode_panel(const MatrixView& w, int64_t group, int64_t num_groups, int64_t first, int64_t columns, bool ordinary,
-                  Panel& panel) {
+void decode_panel(const MatrixView& w, int64_t group, int64_t num_groups, int64_t first, int64_t columns, Panel& panel) {
   const Decoder<kKind> decoder;
   const int64_t first_block = first / kSumBlock, blocks = static_cast<int64_t>(ceil_div(columns, kSumBlock));
-  panel.scaled = ordinary && scales_are_moderate<kKind>(w, group, num_groups, first_block, blocks);
+  panel.scaled = scales_are_moderate<kKind>(w, group, num_groups, first_block, blocks);
   for (int64_t g = 0; g < num_groups; ++g) {
     const std::byte* line = w.data + (group + g) * w.group_bytes() + first / kLineColumns<kKind> * 64;
     __m512i* out = panel.pairs[g];
@@ -453,8 +452,8 @@ void multiply_panel(const MatrixView& w, const Panel& panel, int64_t group, int6
   }
 }
 
-template <MatrixKind kKind, bool kNative>
-void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool ordinary) {
+template <MatrixKind kKind>
+void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
   const MatrixView& w = task.weights;
   Panel panel;
   alignas(64) float sums[kMaxRows][kChunkGroups][kRowGroup];
@@ -466,14 +465,14 @@ void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool
     std::memset(sums, 0, static_cast<size_t>(count) * sizeof(sums[0]));
     for (int64_t first = 0; first < w.cols; first += kPanelColumns) {
       const int64_t columns = std::min(kPanelColumns, w.cols - first);
-      decode_panel<kKind>(w, group, num_groups, first, columns, ordinary, panel);
+      decode_panel<kKind>(w, group, num_groups, first, columns, panel);
       if constexpr (kKind != MatrixKind::kBf16) {
         if (!panel.scaled) {
-          multiply_panel<kKind, kNative, false>(w, panel, group, num_groups, first, columns, rows, count, sums);
+          multiply_panel<kKind, true, false>(w, panel, group, num_groups, first, columns, rows, count, sums);
           continue;
         }
       }
-      multiply_panel<kKind, kNative, true>(w, panel, group, num_groups, first, columns, rows, count, sums);
+      multiply_panel<kKind, true, true>(w, panel, group, num_groups, first, columns, rows, count, sums);
     }
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t g = 0; g < num_groups; ++g) {
@@ -485,6 +484,7 @@ void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool
 }
 
 #include "kernels/x86/avx512_int8.h"
+#include "kernels/x86/avx512_wide.h"
 
 // ---- one product ------------------------------------------------------------------------------------------------------------
 
@@ -507,12 +507,6 @@ bool is_ordinary(const ActivationRows& x, int64_t cols) {
   return strange == 0;
 }
 
-template <MatrixKind kKind, bool kNative>
-void run_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool ordinary) {
-  if (task.x.count <= kFewRows) return stream_chunk<kKind, kNative>(task, group, num_groups);
-  panel_chunk<kKind, kNative>(task, group, num_groups, ordinary);
-}
-
 // Whether the dot product instruction may take the chunk's weights.
 template <MatrixKind kKind>
 bool weights_are_ordinary(const MatrixView& w, int64_t group, int64_t num_groups) {
@@ -521,19 +515,29 @@ bool weights_are_ordinary(const MatrixView& w, int64_t group, int64_t num_groups
   return std::all_of(strange, strange + num_groups, [](uint8_t flag) { return flag == 0; });
 }
 
+// Row groups [first, end) on fp32 multiply-adds.
+template <MatrixKind kKind>
+void run_wide(const LinearTask& task, int64_t first, int64_t end, bool ordinary) {
+  if (task.x.count <= kWideFewRows && task.weights.cols <= kWideNumbers) return wide_stream<kKind>(task, first, end);
+  for (int64_t group = first; group < end; group += kChunkGroups) {
+    wide_panel_chunk<kKind>(task, group, std::min(kChunkGroups, end - group), ordinary);
+  }
+}
+
 // Row groups [first, end) of a task, chunk by chunk; the activations are looked through once.
 template <MatrixKind kKind>
 void run_groups_of(const LinearTask& task, int64_t first, int64_t end) {
   const bool ordinary = is_ordinary(task.x, task.weights.cols);
+  if constexpr (!kNativeDot) return run_wide<kKind>(task, first, end, ordinary);
   for (int64_t group = first; group < end; group += kChunkGroups) {
     const int64_t num_groups = std::min(kChunkGroups, end - group);
-    if constexpr (kNativeDot) {
-      if (ordinary && weights_are_ordinary<kKind>(task.weights, group, num_groups)) {
-        run_chunk<kKind, true>(task, group, num_groups, true);
-        continue;
-      }
+    if (!ordinary || !weights_are_ordinary<kKind>(task.weights, group, num_groups)) {
+      run_wide<kKind>(task, group, group + num_groups, ordinary);
+    } else if (task.x.count <= kFewRows) {
+      stream_chunk<kKind>(task, group, num_groups);
+    } else {
+      panel_chunk<kKind>(task, group, num_groups);
     }
-    run_chunk<kKind, false>(task, group, num_groups, ordinary);
   }
 }
 
