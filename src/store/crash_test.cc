@@ -248,8 +248,7 @@ void run_sequence(std::span<const Action> actions) {
         break;
       case kDamageA:
         if (const auto record = rig.find_record(a[0]); record && model.persisted && !model.damaged) {
-          std::byte wrong = rig.disk.contents(record->first)[record->second + 700] ^ std::byte{1};
-          rig.disk.overwrite(record->first, record->second + 700, std::span(&wrong, 1));
+          rig.disk.flip_bit(record->first, record->second + 700);
           model.damaged = true;
           pin = {};
         }
@@ -376,8 +375,7 @@ TEST(T06_Inspect, EachDamagedRecordIsNamedAndASoundDirectoryIsClean) {
   std::vector<std::pair<std::string, uint64_t>> planted;
   for (const size_t i : {3u, 20u}) {
     planted.push_back(*rig.find_record(keys[i]));
-    const std::byte wrong{0x5a};
-    rig.disk.overwrite(planted.back().first, planted.back().second + 555, std::span(&wrong, 1));
+    rig.disk.flip_bit(planted.back().first, planted.back().second + 555);
   }
   rig.store.reset();
   size_t listed = 0;

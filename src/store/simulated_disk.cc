@@ -150,6 +150,11 @@ std::vector<std::byte> SimulatedDisk::contents(const std::string& path) const {
   return bytes;
 }
 
+void SimulatedDisk::flip_bit(const std::string& path, uint64_t offset) {
+  const std::byte flipped = contents(path)[offset] ^ std::byte{32};
+  overwrite(path, offset, std::span(&flipped, 1));
+}
+
 void SimulatedDisk::overwrite(const std::string& path, uint64_t offset, std::span<const std::byte> bytes) {
   Node& node = *names_.at(path);
   std::array<std::byte, kPageBytes> page;

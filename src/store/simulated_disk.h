@@ -57,9 +57,10 @@ class SimulatedDisk : public IoBackend {
   // Hung requests complete at the next wait.
   void release_hung() { ++release_; }
 
-  // The bytes of a file, and a way to damage them.
+  // The bytes of a file, and ways to damage them.
   std::vector<std::byte> contents(const std::string& path) const;
   void overwrite(const std::string& path, uint64_t offset, std::span<const std::byte> bytes);
+  void flip_bit(const std::string& path, uint64_t offset);  // one of that byte
   std::vector<std::string> files() const;
   uint64_t allocated_bytes() const;
   void drop_file(const std::string& path) { names_.erase(path); }

@@ -310,9 +310,7 @@ TEST_F(StoreTest, T06_EveryByteRegionOfARecordFlippedIsAMissAndTheRestIsRight) {
     const auto keys = rig->chain(tenant, 1, 12);
     ASSERT_TRUE(rig->put_all(tenant, keys).ok());
     const auto [path, at] = *rig->find_record(keys[6]);
-    auto bytes = rig->disk.contents(path);
-    const std::byte flipped = bytes[at + region] ^ std::byte{32};
-    rig->disk.overwrite(path, at + region, std::span(&flipped, 1));
+    rig->disk.flip_bit(path, at + region);
     MissReason reason;
     EXPECT_EQ(rig->load(tenant, keys, &reason), 6u) << "byte " << region;
     EXPECT_EQ(reason, MissReason::kCorrupt);
@@ -386,8 +384,7 @@ TEST_F(StoreTest, T06_FourDamagedRecordsInADayMakeTheDriveReadOnly) {
   (void)rig->put_all(tenant, rig->chain(tenant, 2, 30));
   for (size_t i = 0; i < 4; ++i) {
     const auto [path, at] = *rig->find_record(keys[i * 3]);
-    const std::byte wrong{1};
-    rig->disk.overwrite(path, at + 600, std::span(&wrong, 1));
+    rig->disk.flip_bit(path, at + 600);
   }
   EXPECT_EQ(rig->store->scrub(1000, rig->clock.now() + seconds(1)), 4u);
   EXPECT_NE(stats().drives[0].state.find("read-only"), std::string::npos);
@@ -674,8 +671,7 @@ TEST_F(StoreTest, T08_ADamagedSegmentHeaderCostsThatSegmentAndTheFileIsUsedAnew)
   ASSERT_TRUE(rig->put_all(tenant, keys).ok());
   const std::string path = rig->find_record(keys[0])->first;
   rig->store.reset();
-  const std::byte wrong{0xee};
-  rig->disk.overwrite(path, 30, std::span(&wrong, 1));
+  rig->disk.flip_bit(path, 30);
   ASSERT_TRUE(rig->open().ok());
   EXPECT_EQ(rig->load(tenant, keys), 0u);
   EXPECT_LT(stats().records, 40u);
@@ -690,8 +686,7 @@ TEST_F(StoreTest, T08_ADamagedDriveMetaStartsTheDriveEmptyAndBelievesNothingOld)
   const auto keys = rig->chain(tenant, 1, 10);
   ASSERT_TRUE(rig->put_all(tenant, keys).ok());
   rig->store.reset();
-  const std::byte wrong{0xee};
-  rig->disk.overwrite("/kv/drive.meta", 100, std::span(&wrong, 1));
+  rig->disk.flip_bit("/kv/drive.meta", 100);
   ASSERT_TRUE(rig->open().ok());
   EXPECT_EQ(rig->load(tenant, keys), 0u);
   ASSERT_TRUE(rig->put_all(tenant, keys).ok());
