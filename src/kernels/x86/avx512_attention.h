@@ -7,7 +7,6 @@
 // so the bits are those of kernels/ref. Numbers that the dot instruction would flush send the part to fp32 multiply-adds.
 
 constexpr int64_t kHeadTile = kChunkGroups * kRowGroup;  // heads of a task
-constexpr MatrixView kNoView = {};                       // bf16 panels need no scales
 
 inline __m512 exp16(__m512 x) {  // exp_f32 of sixteen values, the same operations in the same order
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(kLog2e)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -132,6 +131,17 @@ void load_queries(const Bf16* query, int64_t heads, int64_t dim, int64_t first, 
   }
 }
 
+// All rows times the groups of a panel without scales.
+template <bool kNative>
+void multiply_plain(const Panel& panel, int64_t groups, int64_t first, int64_t columns, const Bf16* const* rows, int64_t count,
+                    float (*sums)[kChunkGroups][kRowGroup]) {
+  if constexpr (kNative) {
+    multiply_panel<MatrixKind::kBf16, true>({}, panel, 0, groups, first, columns, rows, count, sums);
+  } else {
+    multiply_wide(panel, groups, first, columns, rows, count, sums);
+  }
+}
+
 template <bool kNative>
 void score_heads(const Bf16* query, int64_t heads, int64_t dim, int64_t count, const Bf16* const* rows, float scale,
                  float (*scores)[kChunkGroups][kRowGroup]) {
@@ -144,7 +154,7 @@ void score_heads(const Bf16* query, int64_t heads, int64_t dim, int64_t count, c
     for (int64_t g = 0; g < groups; ++g) {
       load_queries(query + g * kRowGroup * dim, heads - g * kRowGroup, dim, first, columns, panel.pairs[g]);
     }
-    multiply_panel<MatrixKind::kBf16, kNative, true>(kNoView, panel, 0, groups, first, columns, rows, count, scores);
+    multiply_plain<kNative>(panel, groups, first, columns, rows, count, scores);
   }
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t g = 0; g < groups; ++g) {
@@ -210,7 +220,7 @@ void add_chunk(const Bf16* rows, int64_t count, int64_t dim, int64_t heads, cons
       }
     }
     std::memset(chunk, 0, static_cast<size_t>(heads) * sizeof(chunk[0]));
-    multiply_panel<MatrixKind::kBf16, kNative, true>(kNoView, panel, 0, groups, 0, count, weights, heads, chunk);
+    multiply_plain<kNative>(panel, groups, 0, count, weights, heads, chunk);
     for (int64_t h = 0; h < heads; ++h) {
       const __m512 factor = _mm512_set1_ps(factors[h]);
       float* sum = sums + h * dim + first;
@@ -365,8 +375,8 @@ void index_scores(const IndexScoreArgs& args) {
         native = unpack_index(block + slot * index_code_bytes(dim), scales, dim, rows[i]) && native;
       }
       std::memset(dots, 0, sizeof(dots));
-      native ? multiply_panel<MatrixKind::kBf16, kNativeDot, true>(kNoView, panel, 0, groups, 0, dim, row_pointers, count, dots)
-             : multiply_panel<MatrixKind::kBf16, false, true>(kNoView, panel, 0, groups, 0, dim, row_pointers, count, dots);
+      native ? multiply_plain<kNativeDot>(panel, groups, 0, dim, row_pointers, count, dots)
+             : multiply_plain<false>(panel, groups, 0, dim, row_pointers, count, dots);
       for (int64_t i = 0; i < count; i += kRowGroup) {
         const __m512 sum = combine_heads(dots + i, groups, args.head_weights, heads, _mm512_setzero_ps());
         const int64_t lanes = std::min(kRowGroup, count - i);

@@ -1,4 +1,4 @@
-// Products in 512-bit registers, for both AVX-512 tables (private to the kernels room). To be included inside
+// Products in 512-bit registers, for the AVX-512 tables (private to the kernels room). To be included inside
 // the namespace of a table, below its target pragma and after all standard headers; the includer has defined
 //
 //   kNativeDot                       there is an instruction for dot products of bf16 pairs
@@ -13,7 +13,8 @@
 // The dot instruction takes denormal operands and results for zero, which numbers like these never meet:
 //   weights E2M1 or E4M3, times a scale within 2^+-32;  weights in bf16, and activations, 0 or 2^-40 .. 2^60
 //   in magnitude
-// Chunks with other numbers run on fp32 multiply-adds, with the same bits.
+// Chunks with other numbers run on fp32 multiply-adds (avx512_wide.h), with the same bits, and so does everything in tables without
+// the instruction.
 
 // ---- vectors of pairs --------------------------------------------------------------------------------------------------
 
@@ -30,15 +31,6 @@ inline __m512 upper_number(__m512i pairs) {
   return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 inline __m512 lower_number(__m512i pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
-
-template <bool kNative>
-inline __m512 dot(__m512 acc, __m512i w, __m512i x) {
-  if constexpr (kNative) {
-    return native_dot(acc, w, x);
-  } else {
-    return _mm512_fmadd_ps(lower_number(w), lower_number(x), _mm512_fmadd_ps(upper_number(w), upper_number(x), acc));
-  }
-}
 
 // Columns of a line of 64 bytes (kernels/matrix.h), and the pairs they become.
 template <MatrixKind kKind>
@@ -331,7 +323,7 @@ void decode_panel(const MatrixView& w, int64_t group, int64_t num_groups, int64_
 }
 
 // kTokens rows times two groups of the panel: sums [row][kChunkGroups][16] go on from block to block.
-template <MatrixKind kKind, bool kNative, bool kScaled, int kTokens>
+template <MatrixKind kKind, bool kScaled, int kTokens>
 void multiply_tile(const MatrixView& w, const Panel& panel, int64_t group, int64_t first_group, int64_t first,
                    int64_t columns, const Bf16* const* rows, float (*sums)[kChunkGroups][kRowGroup]) {
   const __m512i* w0 = panel.pairs[first_group];
@@ -374,8 +366,8 @@ void multiply_tile(const MatrixView& w, const Panel& panel, int64_t group, int64
 #pragma GCC unroll 8
       for (int t = 0; t < kTokens; ++t) {
         const __m512i value = broadcast_pair(x[t] + 2 * p);
-        acc[t][0] = dot<kNative>(acc[t][0], v0, value);
-        acc[t][1] = dot<kNative>(acc[t][1], v1, value);
+        acc[t][0] = native_dot(acc[t][0], v0, value);
+        acc[t][1] = native_dot(acc[t][1], v1, value);
       }
     }
     finish(begin, acc);
@@ -442,12 +434,12 @@ inline void for_tiles(int64_t count, const Multiply& multiply) {
 }
 
 // Two groups of the panel at a time stay in the first cache level while the rows pass by.
-template <MatrixKind kKind, bool kNative, bool kScaled>
+template <MatrixKind kKind, bool kScaled>
 void multiply_panel(const MatrixView& w, const Panel& panel, int64_t group, int64_t num_groups, int64_t first,
                     int64_t columns, const Bf16* const* rows, int64_t count, float (*sums)[kChunkGroups][kRowGroup]) {
   for (int64_t g = 0; g < num_groups; g += 2) {
     for_tiles(count, [&]<int kTokens>(int64_t t) {
-      multiply_tile<kKind, kNative, kScaled, kTokens>(w, panel, group, g, first, columns, rows + t, sums + t);
+      multiply_tile<kKind, kScaled, kTokens>(w, panel, group, g, first, columns, rows + t, sums + t);
     });
   }
 }
@@ -468,11 +460,11 @@ void panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups) {
       decode_panel<kKind>(w, group, num_groups, first, columns, panel);
       if constexpr (kKind != MatrixKind::kBf16) {
         if (!panel.scaled) {
-          multiply_panel<kKind, true, false>(w, panel, group, num_groups, first, columns, rows, count, sums);
+          multiply_panel<kKind, false>(w, panel, group, num_groups, first, columns, rows, count, sums);
           continue;
         }
       }
-      multiply_panel<kKind, true, true>(w, panel, group, num_groups, first, columns, rows, count, sums);
+      multiply_panel<kKind, true>(w, panel, group, num_groups, first, columns, rows, count, sums);
     }
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t g = 0; g < num_groups; ++g) {

@@ -167,11 +167,10 @@ void decode_wide_panel(const MatrixView& w, int64_t group, int64_t num_groups, i
   }
 }
 
-// kTokens rows times the four groups of the panel; the sums go on from block to block.
-template <MatrixKind kKind, int kTokens>
+// kTokens rows times kGroups groups of the panel; the sums go on from block to block.
+template <MatrixKind kKind, int kTokens, int kGroups>
 void wide_tile(const MatrixView& w, const WidePanel& panel, int64_t group, int64_t num_groups, int64_t first, int64_t columns,
                const float (*x)[kWideColumns], float (*sums)[kChunkGroups][kRowGroup]) {
-  constexpr int kGroups = kChunkGroups;
   for (int64_t begin = 0; begin < columns; begin += kSumBlock) {
     __m512 acc[kTokens][kGroups];
 #pragma GCC unroll 8
@@ -215,6 +214,24 @@ void wide_tile(const MatrixView& w, const WidePanel& panel, int64_t group, int64
   }
 }
 
+// All rows times kGroups groups of the panel.
+template <MatrixKind kKind, int kGroups>
+void wide_tiles(const MatrixView& w, const WidePanel& panel, int64_t group, int64_t num_groups, int64_t first, int64_t columns,
+                const float (*x)[kWideColumns], int64_t count, float (*sums)[kChunkGroups][kRowGroup]) {
+  for (int64_t t = 0; t < count;) {
+    const auto run = [&]<int kTokens>() {
+      wide_tile<kKind, kTokens, kGroups>(w, panel, group, num_groups, first, columns, x + t, sums + t);
+      t += kTokens;
+    };
+    const int64_t rest = count - t;  // tiles of three to five: one of one or two rows would wait for its sums
+    if (rest == 1) run.template operator()<1>();
+    else if (rest == 2) run.template operator()<2>();
+    else if (rest == 3 || rest == 6) run.template operator()<3>();
+    else if (rest == 4 || rest == 7 || rest == 8) run.template operator()<4>();
+    else run.template operator()<kWideTileRows>();
+  }
+}
+
 template <MatrixKind kKind>
 void wide_panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups, bool ordinary) {
   const MatrixView& w = task.weights;
@@ -229,18 +246,7 @@ void wide_panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups,
       const int64_t columns = std::min(kWideColumns, w.cols - first);
       decode_wide_panel<kKind>(w, group, num_groups, first, columns, ordinary, panel);
       for (int64_t i = 0; i < count; ++i) widen_row(task.x.row(start + i) + first, columns, x[i]);
-      for (int64_t t = 0; t < count;) {
-        const auto run = [&]<int kTokens>() {
-          wide_tile<kKind, kTokens>(w, panel, group, num_groups, first, columns, x + t, sums + t);
-          t += kTokens;
-        };
-        const int64_t rest = count - t;  // tiles of three to five: one of one or two rows would wait for its sums
-        if (rest == 1) run.template operator()<1>();
-        else if (rest == 2) run.template operator()<2>();
-        else if (rest == 3 || rest == 6) run.template operator()<3>();
-        else if (rest == 4 || rest == 7 || rest == 8) run.template operator()<4>();
-        else run.template operator()<kWideTileRows>();
-      }
+      wide_tiles<kKind, kChunkGroups>(w, panel, group, num_groups, first, columns, x, count, sums);
     }
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t g = 0; g < num_groups; ++g) {
@@ -248,5 +254,26 @@ void wide_panel_chunk(const LinearTask& task, int64_t group, int64_t num_groups,
         store_outputs(task.y, start + i, row, w.rows - row, _mm512_load_ps(sums[i][g]));
       }
     }
+  }
+}
+
+// The same of a panel of bf16 pairs: columns [first, first + columns) of at most kMaxRows rows.
+inline void multiply_wide(const Panel& pairs, int64_t groups, int64_t first, int64_t columns, const Bf16* const* rows,
+                          int64_t count, float (*sums)[kChunkGroups][kRowGroup]) {
+  WidePanel panel;
+  alignas(64) float x[kMaxRows][kWideColumns];
+  for (int64_t g = groups; g < kChunkGroups; ++g) std::memset(panel.values[g], 0, sizeof(panel.values[g]));
+  for (int64_t begin = 0; begin < columns; begin += kWideColumns) {
+    const int64_t part = std::min(kWideColumns, columns - begin);
+    for (int64_t g = 0; g < groups; ++g) {
+      for (int64_t k = 0; k < part; k += 2) {
+        const __m512i pair = pairs.pairs[g][(begin + k) / 2];
+        _mm512_store_ps(panel.values[g][k], upper_number(pair));
+        _mm512_store_ps(panel.values[g][k + 1], lower_number(pair));
+      }
+    }
+    for (int64_t i = 0; i < count; ++i) widen_row(rows[i] + first + begin, part, x[i]);
+    groups <= 2 ? wide_tiles<MatrixKind::kBf16, 2>({}, panel, 0, groups, 0, part, x, count, sums)
+                : wide_tiles<MatrixKind::kBf16, kChunkGroups>({}, panel, 0, groups, 0, part, x, count, sums);
   }
 }
