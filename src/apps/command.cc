@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/printable.h"
+#include "base/thread_pool.h"
 
 namespace deepinfer {
 
@@ -41,7 +42,7 @@ CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::str
 
 CLI::Option* add_threads_option(CLI::App& parser, int& threads) {
   return parser.add_option("--threads", threads, "compute threads, 0 for one a core")
-      ->check(CLI::Range(0, 1024))
+      ->check(CLI::Range(0, ThreadPool::kMostThreads))
       ->capture_default_str();
 }
 

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& model_directory, co
   ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model_directory));
   const ModelConfig& config = checkpoint.config();
   if (options.num_threads == 0)
-    options.num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    options.num_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, ThreadPool::kMostThreads);
   options.max_context_tokens = std::min(options.max_context_tokens, config.max_position_embeddings);
   std::optional<WeightsCache> cache;
   ProgressBar writing("caching");

@@ -38,7 +38,7 @@ ThreadPool::ThreadPool(int num_threads, Pinning pinning)
       gates_(std::make_unique<std::array<Gate, Region::kMaxPhases>>()),
       phase_of_(Region::kMaxShares),
       ended_(Region::kMaxShares) {
-  CHECK(num_threads >= 1 && num_threads <= Region::kMaxShares);
+  CHECK(num_threads >= 1 && num_threads <= kMostThreads);
   for (int i = 1; i < num_threads; ++i) {
     workers_.emplace_back([this, i] { worker_loop(i); });
     if (pinning == Pinning::kOneCorePerThread) pin_to_core(workers_.back(), i);

@@ -39,9 +39,10 @@ class Region {
  public:
   static constexpr int kMaxPhases = 32;
   static constexpr int kMaxNeeds = 4;
-  static constexpr int kMaxShares = 4096;  // of all phases
+  static constexpr int kMostShares = 512;                       // of a phase
+  static constexpr int kMaxShares = kMaxPhases * kMostShares;  // of all
 
-  using Phase = int;  // its number; those of earlier runs stay valid, as phases that have ended
+  using Phase = int64_t;  // its number; those of earlier runs stay valid, as phases that have ended
   static constexpr Phase kNone = -1;
   // What has to have ended before a share begins: all of an earlier phase, or the shares of it that cover the same part of
   // the work.
@@ -56,12 +57,13 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  // Adds body(share) for `shares` shares. The body must not throw; what it refers to outlives the run.
+  // Adds body(share) for `shares` shares, kMostShares at most. The body must not throw; what it refers to outlives the run.
   template <typename Body>
   Phase add(int shares, std::initializer_list<Need> needs, const Body& body) {
     static_assert(std::is_trivially_copyable_v<Body> && std::is_trivially_destructible_v<Body>);
     const size_t place = (code_bytes_ + alignof(Body) - 1) / alignof(Body) * alignof(Body);
-    CHECK(num_phases_ < kMaxPhases && num_shares_ + shares <= kMaxShares && shares >= 1);
+    shares = shares < kMostShares ? shares : kMostShares;
+    CHECK(num_phases_ < kMaxPhases && shares >= 1);
     CHECK(place + sizeof(Body) <= sizeof(code_) && needs.size() <= kMaxNeeds);
     code_bytes_ = place + sizeof(Body);
     PhaseData& phase = phases_[num_phases_];
@@ -73,7 +75,8 @@ class Region {
              .needs = {}};
     for (const Need& need : needs) {
       CHECK(need.phase < num_run_ + num_phases_);
-      if (need.phase >= num_run_) phase.needs[phase.num_needs++] = {need.phase - num_run_, need.same_share};
+      if (need.phase < num_run_) continue;  // has ended
+      phase.needs[phase.num_needs++] = {static_cast<int>(need.phase - num_run_), need.same_share};
     }
     num_shares_ += shares;
     return num_run_ + num_phases_++;
@@ -88,7 +91,7 @@ class Region {
  private:
   friend class ThreadPool;
   struct PlainNeed {
-    Phase phase;
+    int phase;  // of this run
     bool same_share;
   };
   struct PhaseData {
@@ -100,7 +103,7 @@ class Region {
     PlainNeed needs[kMaxNeeds];
   };
 
-  int num_run_ = 0;  // phases before the first of these
+  Phase num_run_ = 0;  // phases before the first of these
   int num_phases_ = 0;
   int num_shares_ = 0;
   size_t code_bytes_ = 0;
@@ -113,7 +116,8 @@ class ThreadPool {
  public:
   enum class Pinning { kNone, kOneCorePerThread };
 
-  // num_threads counts the caller: 1 means no worker at all. Requires num_threads >= 1.
+  // num_threads counts the caller: 1 means no worker at all. Requires 1 to kMostThreads.
+  static constexpr int kMostThreads = Region::kMostShares;
   explicit ThreadPool(int num_threads, Pinning pinning = Pinning::kNone);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -65,9 +65,12 @@ Status check_options(const ModelConfig& config, const ModelOptions& options) {
     return Error(Code::kInvalidArgument, "max_context_tokens: found {}, expected 1 to {} (max_position_embeddings)",
                  options.max_context_tokens, config.max_position_embeddings);
   }
-  if (options.num_threads < 1 || options.max_sequences < 1) {
-    return Error(Code::kInvalidArgument, "num_threads and max_sequences: found {} and {}, expected at least 1",
-                 options.num_threads, options.max_sequences);
+  if (options.num_threads < 1 || options.num_threads > ThreadPool::kMostThreads) {
+    return Error(Code::kInvalidArgument, "num_threads: found {}, expected 1 to {}", options.num_threads,
+                 ThreadPool::kMostThreads);
+  }
+  if (options.max_sequences < 1) {
+    return Error(Code::kInvalidArgument, "max_sequences: found {}, expected at least 1", options.max_sequences);
   }
   return {};
 }

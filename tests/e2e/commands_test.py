@@ -155,7 +155,7 @@ def test_a_prompt_that_the_model_cannot_take_is_refused(arguments, part):
         ([*IDS, "--threads", "9999"], "--threads"),
         ([*IDS, "--seed", "-1"], "--seed"),
         ([*IDS, "--thinking", "maybe"], "--thinking"),
-        (["serve", "--model", MODEL, "--threads", "-1"], "--threads: Value -1 not in range 0 to 1024"),
+        (["serve", "--model", MODEL, "--threads", "-1"], "--threads: Value -1 not in range 0 to 512"),
         (["serve", "--model", MODEL, "--port", "70000"], "--port"),
         (["serve", "--model", MODEL, "--max-context-tokens", "0"], "not in range 1 to 1099511627776"),
         (["inspect", "--model", MODEL, "--log-level", "loud"], "log level 'loud' is unknown"),
