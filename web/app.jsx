@@ -102,7 +102,7 @@ function useTheme(theme) {
 function useKeys(keys) {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => { // with the first frame: a key pressed before an effect would be lost
     const onKeyDown = (event) => {
       if (event.defaultPrevented || event.isComposing || document.querySelector("dialog[open]")) return;
       const name = [
