@@ -73,17 +73,12 @@ struct Int8Decoder {
 
 #include "kernels/x86/avx512_attention.h"
 
+#include "kernels/x86/avx512_table.h"
+
 }  // namespace
 
 const Ops& table() {
-  static const Ops ops = [] {
-    Ops ops = avx2::table();
-    ops.name = "avx512";
-    ops.linear_groups = linear_groups;
-    ops.attend = attend;
-    ops.index_scores = index_scores;
-    return ops;
-  }();
+  static const Ops ops = make_table("avx512", avx2::table());
   return ops;
 }
 

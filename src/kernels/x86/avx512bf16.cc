@@ -37,6 +37,8 @@ inline __m512 native_dot(__m512 acc, __m512i w, __m512i x) { return _mm512_dpbf1
 
 #include "kernels/x86/avx512_attention.h"
 
+#include "kernels/x86/avx512_table.h"
+
 // Two products and a sum whose result tells the documented order from a fused pair and from the opposite order.
 bool dot_adds_in_order() {
   const float acc = 0x1.000002p0f;
@@ -92,14 +94,7 @@ double multiply_add_seconds() {  // two of them are a dot product
 }  // namespace
 
 const Ops& table() {
-  static const Ops ops = [] {
-    Ops ops = avx512::table();
-    ops.name = "avx512bf16";
-    ops.linear_groups = linear_groups;
-    ops.attend = attend;
-    ops.index_scores = index_scores;
-    return ops;
-  }();
+  static const Ops ops = make_table("avx512bf16", avx512::table());
   return ops;
 }
 
@@ -109,9 +104,7 @@ bool is_fast() {
 }
 
 bool supported() {
-  static const bool is_supported = avx512::supported() && __builtin_cpu_supports("avx512vbmi") &&
-                                   __builtin_cpu_supports("avx512vnni") &&
-                                   __builtin_cpu_supports("avx512bf16") && dot_adds_in_order();
+  static const bool is_supported = avx512vnni::supported() && __builtin_cpu_supports("avx512bf16") && dot_adds_in_order();
   return is_supported;
 }
 

@@ -33,17 +33,12 @@ inline __m512 native_dot(__m512 acc, __m512i, __m512i) { return acc; }
 
 #include "kernels/x86/avx512_attention.h"
 
+#include "kernels/x86/avx512_table.h"
+
 }  // namespace
 
 const Ops& table() {
-  static const Ops ops = [] {
-    Ops ops = avx512::table();
-    ops.name = "avx512vnni";
-    ops.linear_groups = linear_groups;
-    ops.attend = attend;
-    ops.index_scores = index_scores;
-    return ops;
-  }();
+  static const Ops ops = make_table("avx512vnni", avx512::table());
   return ops;
 }
 
