@@ -19,6 +19,7 @@
 #include "engine/engine.h"
 #include "machine_probe.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "store/crypto.h"
 #include "store/store.h"
 #include "tokenizer/tokenizer.h"
@@ -338,7 +339,7 @@ void busy_disk(const Setup& setup) {
 
 int main(int argc, char** argv) {
   using namespace deepinfer;
-  const Setup setup = {argc > 1 ? argv[1] : DEEPINFER_SOURCE_DIR "/models/mini", argc > 2 ? std::atoi(argv[2]) : 1};
+  const Setup setup = {argc > 1 ? argv[1] : source_path("models/mini"), argc > 2 ? std::atoi(argv[2]) : 1};
   fmt::print("engine_bench: {}, {} compute thread(s), priority {}; medians\n", setup.directory, setup.threads,
              bench::raise_priority());
   const std::string_view only = argc > 3 ? argv[3] : "";

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "gateway/gateway.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
@@ -364,7 +365,7 @@ int bench(double seconds) {
     setrlimit(RLIMIT_NOFILE, &limit);
   }
   getrlimit(RLIMIT_NOFILE, &limit);
-  const std::string tokenizer = DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json";
+  const std::string tokenizer = source_path("models/mini/tokenizer.json");
 
   struct Load {
     const char* name;

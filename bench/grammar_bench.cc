@@ -26,6 +26,7 @@
 #include "engine/engine.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "tokenizer/released_tokenizer.h"
 
 namespace deepinfer {
@@ -189,7 +190,7 @@ double run_five(Engine& engine, const std::shared_ptr<const OutputConstraint>& c
 }
 
 int run_beside() {
-  const std::string directory = DEEPINFER_SOURCE_DIR "/models/mini";
+  const std::string directory = source_path("models/mini");
   auto checkpoint = Checkpoint::open(directory);
   auto tokenizer = Tokenizer::load(directory + "/tokenizer.json");
   if (!checkpoint.ok() || !tokenizer.ok()) return 1;
@@ -232,7 +233,7 @@ int run_beside() {
 
 int main(int argc, char** argv) {
   int64_t tokens = 120;
-  std::string schemas = DEEPINFER_SOURCE_DIR "/tests/grammar/schemas.jsonl";
+  std::string schemas = deepinfer::source_path("tests/grammar/schemas.jsonl");
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string_view(argv[i]) == "--tokens") tokens = std::atoll(argv[i + 1]);
     if (std::string_view(argv[i]) == "--schemas") schemas = argv[i + 1];

@@ -27,6 +27,7 @@
 #include "machine_probe.h"
 #include "model/kv_arena.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer::bench {
@@ -332,7 +333,8 @@ int fail(const Error& error) {
 
 // The figures of ftllm_baseline.py on the same directory; null when it failed.
 JsonValue run_rival(const Options& options) {
-  const std::string command = fmt::format("'{}' '{}/bench/ftllm_baseline.py' '{}' 32 8", options.rival_python, DEEPINFER_SOURCE_DIR, options.model);
+  const std::string command =
+      fmt::format("'{}' '{}' '{}' 32 8", options.rival_python, source_path("bench/ftllm_baseline.py"), options.model);
   std::string line;
   if (FILE* pipe = popen(command.c_str(), "r"); pipe != nullptr) {
     char part[512];

@@ -19,6 +19,7 @@
 #include "api/chat_request.h"
 #include "recipe/recipe.h"
 #include "recipe_check/recipe_check.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
@@ -47,7 +48,7 @@ double median_ms(const std::function<void()>& work) {
 std::string found(const char* variable, const char* pattern) {
   if (const char* path = std::getenv(variable)) return path;
   glob_t matches{};
-  glob((std::string(DEEPINFER_SOURCE_DIR "/") + pattern).c_str(), 0, nullptr, &matches);
+  glob(source_path(pattern).c_str(), 0, nullptr, &matches);
   std::string path = matches.gl_pathc > 0 ? matches.gl_pathv[0] : "";
   globfree(&matches);
   return path;
@@ -108,9 +109,8 @@ JsonValue baseline(const std::string& request, const std::string& tokenizer_json
   const std::string base = fmt::format("/tmp/deepinfer_recipe_bench_{}", std::rand());
   std::ofstream(base + ".json") << request;
   std::ofstream(base + ".tokenizer.json") << tokenizer_json;
-  const std::string command =
-      fmt::format("{0} {1}/bench/recipe_baseline.py {2}.json {2}.tokenizer.json {3} 2>/dev/null", python,
-                  DEEPINFER_SOURCE_DIR, base, kRounds);
+  const std::string command = fmt::format("{0} {1} {2}.json {2}.tokenizer.json {3} 2>/dev/null", python,
+                                          source_path("bench/recipe_baseline.py"), base, kRounds);
   std::string line;
   if (std::FILE* pipe = ::popen(command.c_str(), "r")) {
     char buffer[512];

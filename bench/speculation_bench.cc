@@ -22,6 +22,7 @@
 #include "json/json.h"
 #include "machine_probe.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "speculate/calibration.h"
 #include "speculate/proposer.h"
 #include "tokenizer/tokenizer.h"
@@ -51,8 +52,8 @@ double median(std::vector<double> values) {
 }
 
 struct Setup {
-  std::string directory = DEEPINFER_SOURCE_DIR "/models/mini";
-  std::string texts = DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl";
+  std::string directory = source_path("models/mini");
+  std::string texts = source_path("models/mini/golden/teacher.jsonl");
   int threads = 1, rounds = 3, warm_rounds = 3;
   bool one_at_a_time = false, no_fixed = false;
   int64_t tokens = 64;

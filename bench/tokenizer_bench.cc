@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "source_path.h"
 #include "tokenizer/released_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,7 +22,7 @@ std::string repeated(std::string_view part, size_t size) {
 }
 
 std::string repository_file(const char* name) {
-  std::ifstream stream(std::string(DEEPINFER_SOURCE_DIR "/") + name);
+  std::ifstream stream(source_path(name));
   std::ostringstream text;
   text << stream.rdbuf();
   return text.str();

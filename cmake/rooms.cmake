@@ -15,6 +15,11 @@ function(deepinfer_room name)
   endif()
 endfunction()
 
+# source_path(): the one object that names this folder, so that clones in other folders share every other cache entry.
+configure_file(${PROJECT_SOURCE_DIR}/tests/support/source_path.cc.in ${PROJECT_BINARY_DIR}/source_path.cc @ONLY)
+add_library(source_path STATIC EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/source_path.cc)
+target_include_directories(source_path PUBLIC ${PROJECT_SOURCE_DIR}/tests/support)
+
 # deepinfer_test(NAME SOURCES ... USES room... [LABEL fast|slow|clients] [TIMEOUT seconds])
 # One ctest entry per program: starting a process costs milliseconds here, so cases are not split up.
 function(deepinfer_test name)
@@ -32,8 +37,7 @@ function(deepinfer_test name)
   foreach(used ${T_USES})
     target_link_libraries(${name} PRIVATE room_${used})
   endforeach()
-  target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE DEEPINFER_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  target_link_libraries(${name} PRIVATE ${T_LIBS} source_path GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS ${T_LABEL} TIMEOUT ${T_TIMEOUT})
 endfunction()

@@ -10,14 +10,15 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 
 inline std::string model_directory(std::string_view name) {
-  if (name == "mini") return DEEPINFER_SOURCE_DIR "/models/mini";
+  if (name == "mini") return source_path("models/mini");
   const char* shared = std::getenv("DEEPINFER_SHARED");
-  return (shared != nullptr ? std::string(shared) : DEEPINFER_SOURCE_DIR "/../shared") + "/golden/tiny";
+  return (shared != nullptr ? std::string(shared) : source_path("../shared")) + "/golden/tiny";
 }
 
 inline std::unique_ptr<Model> load_model(const std::string& directory, const ModelOptions& options) {

@@ -14,12 +14,12 @@
 #include "gateway/scripted_tokens.h"
 #include "json/json.h"
 #include "net/test_client.h"
+#include "source_path.h"
 
 namespace deepinfer {
 
 inline const Tokenizer& mini_tokenizer() {
-  static const Result<Tokenizer> tokenizer =
-      Tokenizer::load(DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json");
+  static const Result<Tokenizer> tokenizer = Tokenizer::load(source_path("models/mini/tokenizer.json"));
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message();
   return *tokenizer;
 }

@@ -6,6 +6,8 @@
 #include <future>
 #include <thread>
 
+#include "source_path.h"
+
 namespace deepinfer {
 namespace {
 
@@ -13,7 +15,7 @@ namespace {
 class GrammarTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto tokenizer = Tokenizer::load(DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json");
+    auto tokenizer = Tokenizer::load(source_path("models/mini/tokenizer.json"));
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
     tokenizer_ = new Tokenizer(std::move(*tokenizer));
     mark_ = tokenizer_->id_of_added("｜DSML｜").value_or(-1);

@@ -5,11 +5,14 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
 
-Result<Checkpoint> mini() { return Checkpoint::open(DEEPINFER_SOURCE_DIR "/models/mini"); }
+Result<Checkpoint> mini() {
+  return Checkpoint::open(source_path("models/mini"));
+}
 
 TEST(LoadTest, ProgressRisesFromPieceToPieceUntilEveryByteIsThere) {
   const auto checkpoint = mini();

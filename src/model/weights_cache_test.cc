@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "model/model.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
@@ -64,7 +65,7 @@ class WeightsCacheTest : public testing::Test {
   };
   // The mini model with any token map of the right size, and its logits behind a few ids.
   static Loaded load(const WeightsCache* cache) {
-    const auto checkpoint = Checkpoint::open(DEEPINFER_SOURCE_DIR "/models/mini");
+    const auto checkpoint = Checkpoint::open(source_path("models/mini"));
     if (!checkpoint.ok()) {
       ADD_FAILURE() << checkpoint.error().message();
       return {};

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "recipe/output_test_support.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
@@ -60,7 +61,7 @@ Record read_record(const JsonRef& json) {
 }
 
 std::vector<Record> read_records() {
-  std::ifstream file(DEEPINFER_SOURCE_DIR "/tests/data/recipe/chat_stream.jsonl");
+  std::ifstream file(source_path("tests/data/recipe/chat_stream.jsonl"));
   std::vector<Record> records;
   for (std::string line; std::getline(file, line);) {
     const Result<JsonValue> json = parse_json(line);

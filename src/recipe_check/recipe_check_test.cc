@@ -1,6 +1,7 @@
 // Recordings of the official package (tests/data/recipe), both files of vectors of the shared folder
 // (DEEPINFER_SHARED, by default beside the repository), and what is said of files that are none.
 #include "recipe_check/recipe_check.h"
+#include "source_path.h"
 #include "tokenizer/released_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +16,7 @@ namespace {
 
 std::string shared_path(const std::string& name) {
   const char* shared = std::getenv("DEEPINFER_SHARED");
-  return std::string(shared != nullptr ? shared : DEEPINFER_SOURCE_DIR "/../shared") + "/" + name;
+  return std::string(shared != nullptr ? shared : source_path("../shared")) + "/" + name;
 }
 
 struct Counts {
@@ -66,7 +67,7 @@ Counts check(const std::string& path, const CheckTokenizers& with) {
 // Without token ids, so without a tokenizer file.
 TEST(RecipeCheck, TheRecordingsOfThisTreePass) {
   Counts all;
-  for (const auto& entry : std::filesystem::directory_iterator(DEEPINFER_SOURCE_DIR "/tests/data/recipe")) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_path("tests/data/recipe"))) {
     if (entry.path().extension() != ".jsonl") continue;
     const Counts counts = check(entry.path().string(), {});
     EXPECT_EQ(counts.failed, 0u) << entry.path();

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/crc32c.h"
+#include "source_path.h"
 
 namespace deepinfer::store {
 namespace {
@@ -94,7 +95,7 @@ Status parse_footer(std::span<const std::byte> bytes) {
 }
 
 std::string golden_path(const std::string& name) {
-  return std::string(DEEPINFER_SOURCE_DIR) + "/tests/store/golden/" + name;
+  return source_path("tests/store/golden/") + name;
 }
 
 // Golden files are what readers of other versions will meet; DEEPINFER_WRITE_GOLDEN=1 writes them anew.

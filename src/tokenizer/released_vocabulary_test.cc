@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "json/json.h"
+#include "source_path.h"
 #include "tokenizer/released_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -31,7 +32,7 @@ std::string read_file(const std::string& path) {
 
 std::string shared_path(const std::string& name) {
   const char* shared = std::getenv("DEEPINFER_SHARED");
-  return std::string(shared ? shared : DEEPINFER_SOURCE_DIR "/../shared") + "/" + name;
+  return std::string(shared ? shared : source_path("../shared")) + "/" + name;
 }
 
 std::vector<JsonValue> read_json_lines(const std::string& path) {

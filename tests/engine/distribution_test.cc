@@ -9,6 +9,7 @@
 
 #include "engine_support.h"
 #include "json/json.h"
+#include "source_path.h"
 #include "speculate/chi_square.h"
 #include "speculate/proposer.h"
 
@@ -23,7 +24,7 @@ constexpr double kTemperature = 5.0;  // so that many cells are likely
 // A held-out text of the mini up to the third token of an answer.
 std::vector<int32_t> held_out_prompt() {
   constexpr int kText = 8, kAssistant = 2034;
-  std::ifstream file(DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl");
+  std::ifstream file(source_path("models/mini/golden/teacher.jsonl"));
   std::string line;
   for (int i = 0; i <= kText; ++i) std::getline(file, line);
   const auto document = parse_json(line);

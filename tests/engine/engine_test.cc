@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
@@ -42,7 +43,7 @@ class Collector {
 class EngineTest : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string directory = DEEPINFER_SOURCE_DIR "/models/mini";
+    const std::string directory = source_path("models/mini");
     auto checkpoint = Checkpoint::open(directory);
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
     auto tokenizer = Tokenizer::load(directory + "/tokenizer.json");

@@ -8,6 +8,7 @@
 #include "../engine/engine_support.h"
 #include "grammar/grammar.h"
 #include "json/json.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
@@ -20,7 +21,7 @@ constexpr int32_t kEndOfAnswer = 1, kAssistant = 2034;
 std::vector<std::vector<int32_t>> held_out_prompts(int64_t count) {
   std::vector<std::vector<int32_t>> prompts;
   for (const size_t into_answer : {0, 4}) {
-    std::ifstream file(DEEPINFER_SOURCE_DIR "/models/mini/golden/teacher.jsonl");
+    std::ifstream file(source_path("models/mini/golden/teacher.jsonl"));
     for (std::string line; std::getline(file, line) && std::ssize(prompts) < count;) {
       const auto document = parse_json(line);
       if (!document.ok()) ADD_FAILURE() << document.error().message();

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "grammar/grammar.h"
+#include "source_path.h"
 
 namespace deepinfer {
 namespace {
 
 // The vocabulary of models/mini.
 const Tokenizer& mini_tokenizer() {
-  static const Result<Tokenizer> tokenizer =
-      Tokenizer::load(DEEPINFER_SOURCE_DIR "/models/mini/tokenizer.json");
+  static const Result<Tokenizer> tokenizer = Tokenizer::load(source_path("models/mini/tokenizer.json"));
   CHECK(tokenizer.ok());
   return *tokenizer;
 }

@@ -12,6 +12,7 @@
 
 #include "base/read_file.h"
 #include "checkpoint/safetensors.h"
+#include "source_path.h"
 #include "verify/verify.h"
 
 namespace deepinfer {
@@ -28,12 +29,11 @@ struct Subject {
 
 Subject shared_subject() {
   const char* shared = std::getenv("DEEPINFER_SHARED");
-  const std::string golden =
-      (shared != nullptr ? std::string(shared) : DEEPINFER_SOURCE_DIR "/../shared") + "/golden";
+  const std::string golden = (shared != nullptr ? std::string(shared) : source_path("../shared")) + "/golden";
   return {"shared", golden + "/tiny", golden};
 }
 Subject mini_subject() {
-  const std::string mini = DEEPINFER_SOURCE_DIR "/models/mini";
+  const std::string mini = source_path("models/mini");
   return {"mini", mini, mini + "/golden"};
 }
 

@@ -10,12 +10,13 @@
 #include "checkpoint/checkpoint.h"
 #include "json/json.h"
 #include "model/model.h"
+#include "source_path.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 namespace {
 
-constexpr char kMini[] = DEEPINFER_SOURCE_DIR "/models/mini";
+const std::string kMini = source_path("models/mini");
 
 struct TeacherPrompt {
   std::vector<int32_t> ids, top1;
@@ -31,7 +32,7 @@ std::vector<int32_t> ids_of(const JsonValue& list) {
 
 std::vector<TeacherPrompt> read_prompts() {
   std::vector<TeacherPrompt> prompts;
-  std::ifstream file(std::string(kMini) + "/golden/teacher.jsonl");
+  std::ifstream file(kMini + "/golden/teacher.jsonl");
   for (std::string line; std::getline(file, line);) {
     const auto json = parse_json(line);
     if (!json.ok()) {
@@ -60,7 +61,7 @@ struct Score {
 Score score_prompts(const std::vector<TeacherPrompt>& prompts, Numerics numerics) {
   Score score;
   const auto checkpoint = Checkpoint::open(kMini);
-  const auto tokenizer = Tokenizer::load(std::string(kMini) + "/tokenizer.json");
+  const auto tokenizer = Tokenizer::load(kMini + "/tokenizer.json");
   if (!checkpoint.ok() || !tokenizer.ok()) {
     ADD_FAILURE() << (checkpoint.ok() ? tokenizer.error() : checkpoint.error()).message();
     return score;
