@@ -155,7 +155,7 @@ class Suite {
     add(std::move(item));
   }
 
-  // Six routed experts and the shared one, as two lists (model-v41 7).
+  // Six routed experts and the shared one, as two lists (docs/spec/model.md 7).
   void add_experts() {
     auto up = std::make_shared<Matrices>(MatrixKind::kFp4, kInner, kHidden, size_t{400} << 20);
     auto shared = std::make_shared<Matrices>(MatrixKind::kFp8, kInner, kHidden, size_t{100} << 20);

@@ -56,7 +56,7 @@ struct EngineRequest {
   std::string cache_salt = {};  // requests share cached prompts only when their salts are equal
   std::string tenant = {};      // nor across tenants; a domain of the KV store, with its own key, quota and time to live
   bool use_cache = true;        // false: neither reads nor leaves anything
-  bool exact = false;           // exact mode (decisions 1) for this request; see EngineOptions::exact
+  bool exact = false;           // exact mode (docs/spec/decisions.md 1) for this request; see EngineOptions::exact
   int32_t priority = 1;         // 0 (first) to 3
   std::optional<Clock::time_point> deadline = {};  // ends it with kDeadlineExceeded when it passes
   bool speculation = true;  // drafts may be made and verified for it, where the engine does so at all

@@ -157,7 +157,7 @@ Status parse_assistant(const JsonRef& field, Message& message) {
   return {};
 }
 
-// A quick instruction: the model answers with what that task asks for (recipe.md 3.5).
+// A quick instruction: the model answers with what that task asks for (docs/spec/recipe.md 3.5).
 Status parse_task(const JsonRef& field, Message& message) {
   if (!given(field)) return {};
   ASSIGN_OR_RETURN(message.task, parse_task_name(field));

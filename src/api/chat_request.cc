@@ -38,7 +38,7 @@ Status parse_reasoning(const JsonRef& field, GenerationRequest& request, Thinkin
 }
 
 // Of the dialects the one named last here wins: thinking.type over reasoning_effort over the rest over the
-// model's default (recipe.md 3.2).
+// model's default (docs/spec/recipe.md 3.2).
 Status parse_all_thinking(const JsonRef& body, GenerationRequest& request, Thinking& asked) {
   Conversation& conversation = request.conversation;
   RETURN_IF_ERROR(parse_template_arguments(body["chat_template_kwargs"], conversation, asked));

@@ -1,4 +1,4 @@
-// POST /v1/chat/completions: the request (recipe.md 7.1 with its amendments).
+// POST /v1/chat/completions: the request (docs/spec/recipe.md 7.1).
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// POST /v1/chat/completions: the answer, whole and as a stream (recipe.md 7.2, 7.3, 5.4, 5.5).
+// POST /v1/chat/completions: the answer, whole and as a stream (docs/spec/recipe.md 7.2, 7.3, 5.4, 5.5).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// "tools" and "tool_choice" (recipe.md 4.6, 4.7).
+// "tools" and "tool_choice" (docs/spec/recipe.md 4.6, 4.7).
 #include "api/chat_tools.h"
 
 #include <set>

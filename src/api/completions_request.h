@@ -1,4 +1,4 @@
-// POST /v1/completions and /beta/completions: the request (recipe.md 10).
+// POST /v1/completions and /beta/completions: the request (docs/spec/recipe.md 10).
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// POST /v1/completions: the answer, whole and as a stream (recipe.md 10).
+// POST /v1/completions: the answer, whole and as a stream (docs/spec/recipe.md 10).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What a client is told when a request fails: HTTP status and the OpenAI error object (recipe.md 11).
+// What a client is told when a request fails: HTTP status and the OpenAI error object (docs/spec/recipe.md 11).
 #pragma once
 
 #include <string>

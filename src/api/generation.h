@@ -66,7 +66,7 @@ Conversation without_oldest_turns(const Conversation& conversation, int64_t coun
 int64_t num_turns(const Conversation& conversation);
 
 // How many tokens may be generated: what the request says, or 8192 without thinking, 65536 with, 131072 with
-// effort max, lowered to what the context leaves (amendment B23). kInvalidArgument when prompt and answer do
+// effort max, lowered to what the context leaves (docs/spec/recipe.md 7.4). kInvalidArgument when prompt and answer do
 // not fit.
 Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t prompt_tokens,
                                    int64_t context_tokens);
@@ -139,7 +139,7 @@ class AnswerWriter {
   virtual std::string_view keep_alive() const = 0;
 };
 
-// "call_NN_", 20 letters and digits, 4 digits (recipe amendment 13). Unique for (key, index).
+// "call_NN_", 20 letters and digits, 4 digits (docs/spec/recipe.md 5.8). Unique for (key, index).
 std::string make_call_id(uint64_t key, int64_t index);
 
 // JSON that was cut anywhere, closed so that it parses where that is possible: an open string ends, a member

@@ -1,6 +1,6 @@
 // Images in requests: where they come from, not what they show. Private to the room.
 //
-// Source: recipe.md 3.6 with amendments 16 and 34.
+// Source: docs/spec/recipe.md 3.6.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// POST /v1/messages and /v1/messages/count_tokens: the request (recipe.md 9.1 with its amendments).
+// POST /v1/messages and /v1/messages/count_tokens: the request (docs/spec/recipe.md 9.1).
 #pragma once
 
 #include <string_view>

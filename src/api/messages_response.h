@@ -1,4 +1,4 @@
-// POST /v1/messages: the answer, whole and as a stream (recipe.md 9.2); and count_tokens.
+// POST /v1/messages: the answer, whole and as a stream (docs/spec/recipe.md 9.2); and count_tokens.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ std::unique_ptr<AnswerWriter> make_messages_writer(AnswerIdentity identity, cons
 // {"input_tokens": n}
 std::string token_count_to_json(int64_t input_tokens);
 
-// Anthropic's clients know an overloaded service by 529 instead of 503 (recipe.md 11).
+// Anthropic's clients know an overloaded service by 529 instead of 503 (docs/spec/recipe.md 11).
 int messages_http_status(const ApiError& error);
 
 // The error object of Messages with the fields of the OpenAI one in it:

@@ -17,7 +17,7 @@ struct ModelAlias {
   std::string_view name;
   bool thinking;  // the default
 };
-// Names under which DeepSeek's service offers this model (recipe.md 6).
+// Names under which DeepSeek's service offers this model (docs/spec/recipe.md 6).
 constexpr ModelAlias kAliases[] = {
     {"DeepSeek-V4.1-Flash", true},          {"deepseek-flash", true}, {"deepseek-v4-flash", true},
     {"deepseek-v4-flash-vision-exp", true}, {"deepseek-chat", false}, {"deepseek-reasoner", true},

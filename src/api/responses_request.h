@@ -1,4 +1,4 @@
-// POST /v1/responses: the request (recipe.md 8.1 with its amendments).
+// POST /v1/responses: the request (docs/spec/recipe.md 8.1).
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// POST /v1/responses: the answer, whole and as a stream (recipe.md 8.2, 8.3).
+// POST /v1/responses: the answer, whole and as a stream (docs/spec/recipe.md 8.2, 8.3).
 #pragma once
 
 #include <functional>

@@ -68,7 +68,7 @@ TEST(AlignedBufferTest, AnImpossibleSizeIsAnError) {
   EXPECT_EQ(buffer.error().code(), Code::kResourceExhausted);
 }
 
-// model-v41 appendix A.6: key = seed, counter = (0, 0, sequence low, sequence high).
+// docs/spec/model.md A.6: key = seed, counter = (0, 0, sequence low, sequence high).
 TEST(PhiloxTest, MatchesThePublishedVectors) {
   using Words = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32(0, {0, 0, 0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));

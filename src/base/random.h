@@ -7,7 +7,7 @@
 
 namespace deepinfer {
 
-// Philox4x32-10 (Salmon et al., SC'11). Vectors: model-v41 appendix A.6.
+// Philox4x32-10 (Salmon et al., SC'11). Vectors: docs/spec/model.md A.6.
 std::array<uint32_t, 4> philox4x32(uint64_t key, std::array<uint32_t, 4> counter);
 
 // A seed from the operating system, for requests that give none. Thread-safe.

@@ -1,5 +1,5 @@
 // KV blocks by number and by content: who uses a block, which prefix it holds, which one goes when room is needed.
-// Numbers only; the bytes lie in the model's arena. Source: kv-and-routing B.1, B.8, B.9.
+// Numbers only; the bytes lie in the model's arena. Source: docs/spec/kv.md 3, 8, 9.
 //
 // A block is free (holds nothing), used (one or more references) or cached (no reference, findable by its key). Cached
 // blocks are given away in order of their last release. Whoever lets a sequence go releases its last block first

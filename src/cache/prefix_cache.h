@@ -1,5 +1,5 @@
 // What is left of earlier requests, and how much of it a new one may use: the prefix index (block_cache.h), the pool of
-// kept window states, and the hit function. Numbers only. Source: kv-and-routing B.8, model-v41 12, decisions 2 and 3.
+// kept window states, and the hit function (docs/spec/kv.md 8, docs/spec/decisions.md 2 and 3). Numbers only.
 //
 // Two pools with two lifetimes. Blocks are long-lived and shared. A state (the windows and rings of one sequence at one
 // position) is short-lived: it is kept where inputs and outputs end, for a time to live after its last use, and goes
@@ -42,7 +42,7 @@ struct HitQuery {
   std::span<const int32_t> tokens;    // the prompt
   PrefixKey root = {};                // key of the empty prefix
   std::span<const PrefixKey> keys;    // of its full blocks, first one first
-  bool exact = false;                 // the mode (decisions 1)
+  bool exact = false;                 // the mode (docs/spec/decisions.md 1)
   int64_t window = 0;                 // rows an encoder replay runs before the hit
   int64_t reach = 0;                  // rows after which a replay through all layers is exact: layers x (window - 1)
   int64_t decoder_tail = 0;           // K: rows of the prompt that run the decoder half in bounded mode

@@ -1,4 +1,4 @@
-// The hit function with integers. QA and QB numbers are cases of kv-and-routing 4.
+// The hit function with integers. QA and QB numbers are cases of public bug reports (docs/spec/kv.md 11).
 #include "cache/prefix_cache.h"
 
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 //   them.
 //
 // Opening reads headers only: it verifies name, dtype, shape and scale shape of every tensor of
-// model-v41 11.1 (vision when config has it), offsets, overlaps and file sizes, and reports all faults at
+// docs/spec/model.md 11.1 (vision when config has it), offsets, overlaps and file sizes, and reports all faults at
 // once. read() then brings bytes by pread. Names are accepted with or without a `model.` prefix; tensors that
 // the model does not use are noted, not refused.
 #pragma once

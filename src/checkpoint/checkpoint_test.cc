@@ -279,7 +279,7 @@ TEST_F(CheckpointTest, WithUnknownShapesTheShardsAreStillChecked) {
               ElementsAre(HasSubstr("hidden_size"), HasSubstr("model-0.safetensors: truncated")));
 }
 
-// model-v41 1.2: the published totals.
+// docs/spec/model.md 1.2: the published totals.
 TEST(FlashCheckpoint, TheReleasedModelsTensorsOpenAndCount) {
   FakeCheckpoint flash(flash_config_text(), 48);
   if (const Status written = flash.write(); !written.ok()) {

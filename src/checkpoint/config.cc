@@ -1,4 +1,4 @@
-// The keys of config.json in the order of model-v41 1.1. What they must satisfy together is in
+// The keys of config.json in the order of docs/spec/model.md 1.1. What they must satisfy together is in
 // config_rules.cc.
 #include "checkpoint/config.h"
 

@@ -1,7 +1,7 @@
-// The model's shape and constants, read from `config.json` (model-v41 1.1) and checked.
+// The model's shape and constants, read from `config.json` (docs/spec/model.md 1.1) and checked.
 //
 // Every key of the specification is read. A key that changes the numbers and has a value this engine does not
-// compute is refused by name (decisions 7: what can't be computed right is refused, not what is merely
+// compute is refused by name (docs/spec/decisions.md 7: what can't be computed right is refused, not what is merely
 // unusual). Field names are the keys of the file.
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace deepinfer {
 
-struct RopeScaling {  // YaRN; model-v41 4.2
+struct RopeScaling {  // YaRN; docs/spec/model.md 4.2
   double factor = 1;
   double beta_fast = 32;
   double beta_slow = 1;
   int64_t original_max_position_embeddings = 0;
 };
 
-struct VisionConfig {  // model-v41 10
+struct VisionConfig {  // docs/spec/model.md 10
   int64_t num_hidden_layers = 0;
   int64_t hidden_size = 0;
   int64_t num_attention_heads = 0;

@@ -155,7 +155,7 @@ class RuleChecker {
               "candidate_source_layer_id: found {}, whose candidates layer {} can't use: it reads other KV",
               source, layer);
     }
-    // Otherwise fewer than index_topk visible rows could lie in the kept blocks (appendix E.1.10).
+    // Otherwise fewer than index_topk visible rows could lie in the kept blocks (docs/spec/model.md 1.1).
     const int64_t fewest = (config_.candidate_topk_blocks - 1) * config_.candidate_block_size + 1;
     require(fewest >= config_.index_topk,
             "candidate_topk_blocks: found {} blocks of {}, expected (blocks - 1) * size + 1 >= index_topk {}",

@@ -1,4 +1,4 @@
-// What the keys of a config must satisfy together (model-v41 1.1, amendments, appendix E.1.10). Private to
+// What the keys of a config must satisfy together (docs/spec/model.md 1.1 and 5). Private to
 // the room.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The tensors that a checkpoint of a given config must hold: names, element types and shapes of
-// model-v41 11.1.
+// docs/spec/model.md 11.1.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace deepinfer {
 
-// The components by which parameters and bytes are counted (model-v41 1.2), in the order of that table.
+// The components by which parameters and bytes are counted (docs/spec/model.md 1.2), in the order of that table.
 enum class WeightKind {
   kAttention,
   kNorm,

@@ -8,7 +8,7 @@ namespace deepinfer {
 class Model;
 
 // Options with payload and group lengths set; identity, place and size are the caller's. A block has one group for each
-// KV source layer (decisions 8); beyond four, the last group takes the rest.
+// KV source layer (docs/spec/decisions.md 8); beyond four, the last group takes the rest.
 store::StoreOptions block_shape(const Model& model);
 
 }  // namespace deepinfer

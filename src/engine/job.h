@@ -68,7 +68,7 @@ struct Job {
   DraftProfile drafts_expected;
   bool wants_draft = false;  // when its next token is drawn
 
-  // The cut, fixed at the first admission (decisions 1), and what it says about bits.
+  // The cut, fixed at the first admission (docs/spec/decisions.md 1), and what it says about bits.
   SequenceCut cut;
   int64_t hit_tokens = 0;
   Lineage lineage = Lineage::kExact;

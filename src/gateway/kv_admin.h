@@ -1,5 +1,5 @@
 // Looking after the KV store: its endpoints on a port of their own, and its part of /metrics and /status. Source:
-// kv-and-routing B.16.
+// docs/spec/kv.md 10.
 #pragma once
 
 #include <cstdint>

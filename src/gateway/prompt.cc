@@ -5,7 +5,7 @@
 namespace deepinfer {
 namespace {
 
-// What the client wrote is plain text; ids are taken as they are (recipe.md 3.5, 10).
+// What the client wrote is plain text; ids are taken as they are (docs/spec/recipe.md 3.5, 10).
 Result<PreparedPrompt> prepare_raw(const RawPrompt& prompt, const Tokenizer& tokenizer) {
   PreparedPrompt out;
   out.output.start = OutputStage::kContentContinuation;

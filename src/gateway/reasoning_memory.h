@@ -1,6 +1,6 @@
 // What the model thought before it called tools, for clients that lose it. Private to the room.
 //
-// Source: recipe.md 7.1: agents send a call back without its reasoning; the model then goes on as if it had
+// Source: docs/spec/recipe.md 7.1: agents send a call back without its reasoning; the model then goes on as if it had
 // not thought, and the prompt no longer begins with what the KV cache holds.
 #pragma once
 

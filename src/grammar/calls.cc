@@ -1,4 +1,4 @@
-// Tool calls as the recipe spells them (recipe.md 4.2): a block of invokes with one element a parameter,
+// Tool calls as the recipe spells them (docs/spec/recipe.md 4.2): a block of invokes with one element a parameter,
 // strings as they are and everything else as JSON. Written as structural tags.
 #include <algorithm>
 #include <set>

@@ -46,7 +46,7 @@ Result<GrammarSpec> prepare_choice(const std::vector<std::string>& choices, std:
 // XGrammar's structural tags, whose schemas and patterns are prepared as above.
 Result<GrammarSpec> prepare_structural_tag(const JsonValue& tag, std::string_view path);
 
-// How calls are spelt: "<" mark block ">" and so on (recipe.md 4.2).
+// How calls are spelt: "<" mark block ">" and so on (docs/spec/recipe.md 4.2).
 struct CallTags {
   std::string mark, block, call, parameter;
 };

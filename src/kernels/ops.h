@@ -1,8 +1,8 @@
 // The operations of the model: the only seam between the forward pass and a processor.
 //
 // One table of functions per instruction set, all of them equal bit for bit to the scalar reference in kernels/ref
-// (docs/numerics.md names the order of every sum: `f32-block32`). Rounding points follow model-v41; "bf(x)" is a
-// rounding of fp32 to bf16. Every op works row by row: the result of a row never depends on the other rows of a call,
+// (docs/numerics.md names the order of every sum: `f32-block32`). Rounding points follow docs/spec/model.md; "bf(x)" is
+// a rounding of fp32 to bf16. Every op works row by row: the result of a row never depends on the other rows of a call,
 // on the number of threads or on the part of the work a thread gets.
 //
 // The functions of a table run on the calling thread; callers divide rows, columns, heads or row groups among threads
@@ -91,7 +91,7 @@ struct LinearTask {
   OutputRows y;
 };
 
-// One hyper-connection mix of a token (model-v41 3): A folds, P and C unfold.
+// One hyper-connection mix of a token (docs/spec/model.md 3): A folds, P and C unfold.
 struct HcMix {
   float a[4];
   float p[4];
@@ -166,7 +166,7 @@ struct Ops {
 
   // Row groups [first, end) of y = W x; `first` is a multiple of kChunkGroups (linear_list.h). Per output: acc
   // = sum over blocks of 32 columns, ascending, of (sum of the block's products, ascending from zero, each by
-  // one fma) * w_scale. model-v41 3, 4.1 (LinB, LinF, Lin8, Lin4). FP4 weights with INT8 activations: acc =
+  // one fma) * w_scale. docs/spec/model.md 3, 4.1 (LinB, LinF, Lin8, Lin4). FP4 weights with INT8 activations: acc =
   // fma(n, w_scale * x_scale, acc), n the whole number that the block's codes and doubled weights add up to.
   void (*linear_groups)(const LinearTask& task, int64_t first, int64_t end);
   // All products of a list over the threads of a pool, in one region; outputs must not overlap.
@@ -192,7 +192,7 @@ struct Ops {
 
   // Rotates adjacent pairs of the last `rotary_dim` of every head, in place: (a, b) -> bf(a cos - b sin), bf(a sin +
   // b cos). x: [rows][heads][dim] with row stride heads * dim; cos_sin: per row [rotary_dim] = cos and sin interleaved.
-  // Inverse: sin negated. No fused operations. model-v41 4.2.
+  // Inverse: sin negated. No fused operations. docs/spec/model.md 4.2.
   enum class Rotation { kForward, kInverse };
   void (*rotate)(Bf16* x, int64_t rows, int64_t heads, int64_t dim, int64_t rotary_dim,
                  const float* const* cos_sin, Rotation rotation);
@@ -214,7 +214,7 @@ struct Ops {
   // h[j][d] = bf(P[j] y[d] + sum_i C[i][j] h[i][d]) in place.
   void (*hc_unfold)(const Bf16* y, const HcMix* mixes, int64_t rows, int64_t hidden, Columns columns, Bf16* h);
 
-  // a = bf(weight * (silu(min(g, limit)) * clamp(u, +-limit))); weights null = 1 (shared expert). model-v41 7.
+  // a = bf(weight * (silu(min(g, limit)) * clamp(u, +-limit))); weights null = 1 (shared expert). docs/spec/model.md 7.
   void (*swiglu)(const Bf16* gate, const Bf16* up, const float* weights, int64_t rows, int64_t cols,
                  float limit, Bf16* out);
 
@@ -224,19 +224,19 @@ struct Ops {
 
   // o_h = bf(sum_i exp(s_i) u_i / (sum_i exp(s_i) + exp(sink_h))), zeros for an empty list, as the reference rounds it:
   // chunk by chunk with m = max of s so far, p_i = exp(s_i - m), older sums times exp(m_old - m); the weighted sum takes
-  // bf(p_i), the denominator p_i itself. model-v41 4.5. Heads [first_head, first_head + heads) of one token, in
+  // bf(p_i), the denominator p_i (docs/spec/model.md 4.5). Heads [first_head, first_head + heads) of one token, in
   // attention_scratch_bytes() of memory; first_head is a multiple of kAttentionHeads, heads at most kMostAttentionHeads.
   void (*attend)(const AttentionArgs& args, int64_t token, int64_t first_head, int64_t heads, std::byte* scratch);
   // All tokens and heads over the threads of a pool.
   void sparse_attention(KernelContext& ctx, const AttentionArgs& args) const;
 
-  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. model-v41 5.
+  // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. docs/spec/model.md 5.
   void (*index_scores)(const IndexScoreArgs&);
 
-  // Adds the gated Engram value to every stream. model-v41 6.3 with appendix E.1.1.
+  // Adds the gated Engram value to every stream. docs/spec/model.md 6.3.
   void (*engram_gate)(const EngramGateArgs&, int64_t rows);
 
-  // latent[c] = bf(softmax over the pair (g0, g1) . (a0, a1)) per channel, before its norm. model-v41 4.4.
+  // latent[c] = bf(softmax over the pair (g0, g1) . (a0, a1)) per channel, before its norm. docs/spec/model.md 4.4.
   void (*pool_pair)(const float* value0, const float* gate0, const float* value1, const float* gate1, int64_t dim,
                     Bf16* latent);
 };

@@ -1,5 +1,5 @@
-// The three block quantizers (model-v41 4.1), the packed rows of the caches built from them (4.7), and their way back.
-// All bit-exact, all from bf16; Inf and NaN are outside the contract.
+// The three block quantizers (docs/spec/model.md 4.1), the packed rows of the caches built from them (4.7), and their
+// way back. All bit-exact, all from bf16; Inf and NaN are outside the contract.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Vectors of model-v41 appendix A.2 and A.8, and the elementary functions against fp64.
+// Vectors of docs/spec/model.md A.2 and A.8, and the elementary functions against fp64.
 #include "kernels/quantize.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Attention of one layer (model-v41 2.1, 4):
+// Attention of one layer (docs/spec/model.md 2.1, 4):
 //
 //   qr = RMS(wq_a x)   q = rotate(wq_b qr)   u = Q8(rotate(RMS(wkv x)))              u: the window row of a position
 //   list(p) = window rows max(0, p - W + 1) .. p, then the selected compressed rows, ascending

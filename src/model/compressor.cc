@@ -1,4 +1,4 @@
-// Compressed rows and index keys of a KV source (model-v41 4.4, 5):
+// Compressed rows and index keys of a KV source (docs/spec/model.md 4.4, 5):
 //
 //   ratio 2:  a = wkv x, g = wgate x (fp32);  latent_j = RMS(bf(softmax over the pair of g, per channel . a))
 //   ratio 1:  latent_j = RMS(bf(wkv x))

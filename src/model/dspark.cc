@@ -1,4 +1,4 @@
-// DSpark drafts (model-v41 9):
+// DSpark drafts (docs/spec/model.md 9):
 //
 //   main_x_p = RMS(main_proj [mean of the streams at the inputs of the target layers]), for every processed position
 //   each stage keeps its own window rows of main_x; one draft pass runs [y, noise, noise, ...] at p + 1 ... through the

@@ -1,4 +1,4 @@
-// Engram (model-v41 6), in front of a layer:
+// Engram (docs/spec/model.md 6), in front of a layer:
 //
 //   rows = hashes of the last four compressed ids;   e = the rows' values, column after column;   [key; value] = wkv e
 //   h_c += sigmoid(sqrt-sign(h_c . qw_c kw_c . key_c)) * value, per stream c

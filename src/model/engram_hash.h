@@ -1,5 +1,5 @@
-// Engram row numbers (model-v41 6.2): n-gram hashes of compressed token ids. The constants are not in the checkpoint;
-// they follow from its config: multipliers from numpy's default generator, primes upwards from engram_vocab_size.
+// Engram row numbers (docs/spec/model.md 6.2): n-gram hashes of compressed token ids. Their constants follow from the
+// config: multipliers from numpy's default generator, primes upwards from engram_vocab_size.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Mixture of experts (model-v41 7):
+// Mixture of experts (docs/spec/model.md 7):
 //
 //   chosen = the k largest of sqrt(softplus(gate x)) + bias;   weight_e = s_e / (sum s + 1e-20) * scaling
 //   a_e = bf(weight_e * silu(min(g, limit)) * clamp(u, +-limit)),  g = w1 x, u = w3 x (bf16);   y_e = w2 a_e

@@ -1,6 +1,6 @@
-// The cut between the halves (model-v41 12.3): in the first decoder layer every row feeds the compressor, and only rows
-// from the sequence's decoder_first on go further. Rows behind the cut leave the pass; the others move together, so that
-// every later part sees a smaller call. What a row computes does not depend on the rows beside it.
+// The cut between the halves (docs/spec/model.md 12.3): in the first decoder layer every row feeds the compressor, and
+// only rows from the sequence's decoder_first on go further. Rows behind the cut leave the pass; the others move
+// together, so that every later part sees a smaller call. What a row computes does not depend on the rows beside it.
 #include <algorithm>
 
 #include "model/forward_pass.h"

@@ -1,4 +1,4 @@
-// Hyper-connections around a sublayer (model-v41 3):
+// Hyper-connections around a sublayer (docs/spec/model.md 3):
 //
 //   (A, P, C) = mix(h);   x = fold(h, pre);   y = sublayer(norm(x));   h' = P y + C^T h;   pre' = A
 //

@@ -1,4 +1,4 @@
-// Which compressed rows a query reads (model-v41 5):
+// Which compressed rows a query reads (docs/spec/model.md 5):
 //
 //   q = Q4i(rotate(wq_b qr))   w = weights_proj x * (dim heads)^(-1/2)   score_j = sum_h w_h max(0, q_h . k_j), j < V(p)
 //   top(p) = the min(index_topk, V) best rows, ascending.   V(p) = floor((p + 1) / r)

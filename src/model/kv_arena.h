@@ -1,8 +1,8 @@
 // The bytes of the caches: 128-token blocks in the canonical layout, shared by all sequences, and the short-lived state
 // of each sequence (window rings, compressor rings, the last Engram ids).
 //
-// Block (decisions 8, model-v41 4.7 and 12.1): one group per KV source in layer order; in each group the index keys
-// first (all codes, then all scales), then the compressed rows. The same bytes in memory, on disk and on the wire.
+// Block (docs/spec/model.md 4.7 and 12.1): one group per KV source in layer order; in each group the index keys first
+// (all codes, then all scales), then the compressed rows. The same bytes in memory, on disk and on the wire.
 //
 // Rings are addressed by position modulo their size and have max_step_back spare rows, so that rows of rejected drafts
 // are overwritten before anything reads them.
@@ -52,7 +52,7 @@ struct KvLayout {
   int64_t num_engram_ids() const { return kEngramTokens - 1 + max_step_back; }
 };
 
-// What the rows of a sequence see and write; set when it starts (model-v41 12.3, 12.4). All zero: everything.
+// What the rows of a sequence see and write; set when it starts (docs/spec/model.md 12.3, 12.4). All zero: everything.
 struct SequenceCut {
   int64_t encoder_first = 0;  // window rows of encoder layers below this position count as absent
   int64_t decoder_first = 0;  // rows below run the encoder half only; decoder windows begin here

@@ -1,4 +1,4 @@
-// What each layer owns and reads, worked out once from the config (model-v41 2).
+// What each layer owns and reads, worked out once from the config (docs/spec/model.md 2).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The forward pass from end to end (model-v41 0.4): embed, layers, final fold and norm, head.
+// The forward pass from end to end (docs/spec/model.md 0.2): embed, layers, final fold and norm, head.
 #include "model/model.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // The forward pass of DeepSeek-V4.1 over positions of sequences, and the memory their caches live in.
 //
 // One code path serves prefill, chunks, decode steps and the verification of drafts: a call processes `ids` at positions
-// first_position, first_position + 1, ... of each sequence (model-v41 2.1). The logits of a token are a function of the
-// checkpoint and the ids before it, bit for bit: chunk size, neighbours, threads and rejected drafts do not matter.
+// first_position, first_position + 1, ... of each sequence (docs/spec/model.md 2.1). A token's logits are a function
+// of the checkpoint and the ids before it, bit for bit: chunk size, neighbours, threads and rejected drafts do not count.
 //
 // Nothing is ever rolled back. A sequence may step back by at most max_step_back() positions and overwrite them: window
 // rings and compressor rings have that many spare rows, compressed rows and index keys are addressed by position.
@@ -107,7 +107,7 @@ struct DraftStart {
   int32_t next_id = 0;
 };
 
-// One draft pass of DSpark (model-v41 9.3): dspark_block_size drafts for each start. Views stay valid until
+// One draft pass of DSpark (docs/spec/model.md 9.3): dspark_block_size drafts for each start. Views stay valid until
 // the next forward or draft.
 struct DraftOutput {
   std::span<const int32_t> ids;       // [starts][block]

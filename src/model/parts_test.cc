@@ -25,7 +25,7 @@ ModelConfig flash_engram_config() {
   return config;
 }
 
-// model-v41 6.2 and appendix A.3.
+// docs/spec/model.md 6.2 and A.3.
 TEST(EngramHashTest, ConstantsAndRowsOfTheReleasedModel) {
   const auto hashes = make_engram_hashes(flash_engram_config());
   ASSERT_TRUE(hashes.ok()) << hashes.error().message();
@@ -63,7 +63,7 @@ TEST(EngramHashTest, AWrongTableSizeIsRefused) {
   EXPECT_NE(hashes.error().message().find("engram_num_embeddings[1]"), std::string::npos);
 }
 
-// model-v41 appendix A.1.
+// docs/spec/model.md A.1.
 TEST(RopeTest, FrequenciesAndAnglesOfTheReleasedModel) {
   const auto plain = plain_frequencies(10000, 64);
   const auto compress = yarn_frequencies(160000, 64, {16, 32, 1, 65536});
@@ -144,7 +144,7 @@ TEST(SelectTest, TheNewestCandidateBlockIsAlwaysKept) {
   EXPECT_EQ(blocks, (std::vector<int32_t>{0, 3}));
 }
 
-// model-v41 12.1: the canonical block of the released model.
+// docs/spec/model.md 12.1: the canonical block of the released model.
 TEST(KvLayoutTest, OffsetsOfTheReleasedModel) {
   ModelConfig config;
   config.num_hidden_layers = 40;

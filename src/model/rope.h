@@ -1,4 +1,4 @@
-// Rotary tables (model-v41 4.2): frequencies in fp32, angles fp32(p) * f rounded to fp32, then cos and sin of that angle.
+// Rotary tables (docs/spec/model.md 4.2): frequencies in fp32, angles fp32(p) * f rounded to fp32, cos and sin of those.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// All weights of the model, packed for the kernels. Names and shapes: model-v41 11.1; the checkpoint has verified them.
+// All weights of the model, packed for the kernels. Names and shapes (docs/spec/model.md 11.1) are verified.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Cases of recipe.md 13, from public bug reports, as far as they concern prompts and output. Each output is
+// Cases of docs/spec/recipe.md 13, from public bug reports, as far as they concern prompts and output. Each output is
 // read whole, cut at every place and byte by byte.
 #include <gtest/gtest.h>
 

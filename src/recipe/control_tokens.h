@@ -1,4 +1,4 @@
-// Spellings of the control tokens and tags (recipe.md 1.1, 3.3, 4.2). Private to the room.
+// Spellings of the control tokens and tags (docs/spec/recipe.md 1.1, 3.3, 4.2). Private to the room.
 // The bar is U+FF5C and the underscore-like character U+2581; neither is ASCII.
 #pragma once
 

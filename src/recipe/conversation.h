@@ -1,7 +1,7 @@
 // What the model is shown: a conversation, its tools and how much to think. Plain values; each API converts
 // to them. Part of the front header recipe.h.
 //
-// Source: recipe.md 2 with its amendments.
+// Source: docs/spec/recipe.md 2.
 #pragma once
 
 #include <cstdint>

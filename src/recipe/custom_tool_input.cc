@@ -1,4 +1,4 @@
-// {"input": "TEXT"} in pieces, to TEXT (recipe.md 5.6). What is held back is at most an unfinished opening or
+// {"input": "TEXT"} in pieces, to TEXT (docs/spec/recipe.md 5.6). What is held back is at most an unfinished opening or
 // escape.
 #include <charconv>
 

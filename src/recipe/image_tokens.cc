@@ -1,4 +1,4 @@
-// How many tokens an image takes (recipe.md 3.6 with amendment 10): patches of 14 pixels, 3 x 3 of them a
+// How many tokens an image takes (docs/spec/recipe.md 3.6): patches of 14 pixels, 3 x 3 of them a
 // token, one token at the end of each row, one before and one after the image.
 #include <cmath>
 #include <utility>

@@ -1,4 +1,4 @@
-// Calls whose markup lost its control token: <invoke name=...>, <|DSML|...>, <\DSML\...> (recipe.md 5.3 item
+// Calls whose markup lost its control token: <invoke name=...>, <|DSML|...>, <\DSML\...> (docs/spec/recipe.md 5.3 item
 // 12). Private to the room.
 #pragma once
 

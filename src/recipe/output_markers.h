@@ -1,4 +1,4 @@
-// The states of an answer and the markers that end each of them (recipe.md 5.2, 5.3). Private to the room.
+// The states of an answer and the markers that end each of them (docs/spec/recipe.md 5.2, 5.3). Private to the room.
 #pragma once
 
 #include "recipe/marker_scanner.h"

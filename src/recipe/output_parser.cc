@@ -1,4 +1,4 @@
-// The output state machine (recipe.md 5.2) with the changes of 5.3: names are escaped as JSON (1), raw values
+// The output state machine (docs/spec/recipe.md 5.2) with the changes of 5.3: names are escaped as JSON (1), raw values
 // that are no JSON become strings (2), only a marker that opens a known block starts calls (3), a missing
 // string attribute (4), a JSON object as call body (5), a value or call that the next one ends (6), a block
 // without a call comes back as text (7), a second <think> (10), JSON that ends at its bracket (11), calls
@@ -417,7 +417,7 @@ class OutputParser::Machine {
     return body.starts_with('{') && parse_json(body).ok() ? body : std::string_view();
   }
 
-  // The model ended inside a call: what is there becomes valid JSON (recipe.md 5.7).
+  // The model ended inside a call: what is there becomes valid JSON (docs/spec/recipe.md 5.7).
   void close_cut_call(const OutputSink& sink) {
     if (state_ == State::kParameterType && !wraps_) emit_arguments("null", sink);
     if (state_ == State::kStringValue || state_ == State::kRawValue || state_ == State::kWrappedValue) {

@@ -56,7 +56,7 @@ std::string effort_text(const Conversation& conversation, const PromptFormat& fo
 // A tool as the model reads it, one line of JSON without its end.
 void append_definition(PromptBuilder& prompt, const ToolDefinition& tool, std::string_view name,
                        const PromptFormat& format);
-// The calls of an earlier assistant turn (recipe.md 4.2), without the "\n\n" before them. `names` is null
+// The calls of an earlier assistant turn (docs/spec/recipe.md 4.2), without the "\n\n" before them. `names` is null
 // when nothing stands in a namespace.
 void append_tool_calls(PromptBuilder& prompt, const std::vector<ToolCall>& calls, const ToolNames* names,
                        const PromptFormat& format);
@@ -70,7 +70,7 @@ inline bool is_user_turn(const Turn& turn) {
   return turn.role == Role::kUser || turn.role == Role::kSystemReminder || turn.role == Role::kTool;
 }
 // Inside each run of user turns the results take the order of the calls that they answer, unknown ids first
-// (recipe.md 3.3 A3); V4 of profile `recipe` orders them by their ids instead.
+// (docs/spec/recipe.md 3.3 A3); V4 of profile `recipe` orders them by their ids instead.
 enum class ResultOrder { kByCall, kById };
 void order_results(std::vector<Turn>& turns, ResultOrder order);
 

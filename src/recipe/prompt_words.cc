@@ -1,4 +1,4 @@
-// Protocol text that the models were trained on; it must stay byte-exact (recipe.md 3.1, 4.1).
+// Protocol text that the models were trained on; it must stay byte-exact (docs/spec/recipe.md 3.1, 4.1).
 #include "recipe/prompt_builder.h"
 
 namespace deepinfer {

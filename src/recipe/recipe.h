@@ -2,7 +2,7 @@
 // becomes reasoning, content and tool calls again. Knows no wire format and no engine; each API converts to
 // and from the types here. Chunks go in, events come out.
 //
-// Follows recipe.md 2-5 with its amendments. README.md shows how it is called.
+// Follows docs/spec/recipe.md 2 to 5. README.md shows how it is called.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace deepinfer {
 
-// ---- The prompt (recipe.md 3, 4) ----
+// ---- The prompt (docs/spec/recipe.md 3, 4) ----
 
 enum class PromptVersion { kV4, kV41 };
 enum class PromptProfile {
@@ -67,7 +67,7 @@ struct RenderedPrompt {
 RenderedPrompt render(const Conversation& conversation, const PromptFormat& format = {});
 
 // Completions: the text as it is after the begin of the sentence; with a suffix the model fills the hole
-// between both (recipe.md 3.5). The output is plain text: no parser.
+// between both (docs/spec/recipe.md 3.5). The output is plain text: no parser.
 RenderedPrompt render_completion(std::string_view text, std::optional<std::string_view> suffix = {});
 
 // Control ranges become their token, plain text is encoded with control spellings as ordinary characters, so
@@ -79,10 +79,10 @@ Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenize
 // lacks are left out. kNotFound when it has no end of sentence.
 Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer);
 
-// How many tokens stand for an image of that size (recipe.md 3.6 with amendment 10).
+// How many tokens stand for an image of that size (docs/spec/recipe.md 3.6).
 int64_t image_token_count(int64_t width, int64_t height);
 
-// ---- Tools (recipe.md 4.4, 4.5) ----
+// ---- Tools (docs/spec/recipe.md 4.4, 4.5) ----
 
 // A tool that takes one string instead of JSON. apply_patch gets the description of the patch language when
 // the client gives none.
@@ -122,13 +122,13 @@ class ToolNames {
   std::map<std::string, int> num_suffixes_;  // tried for each plain name
 };
 
-// How calls are spelt: "<" mark block ">", "<" mark call " name=..." and so on (recipe.md 4.2).
+// How calls are spelt: "<" mark block ">", "<" mark call " name=..." and so on (docs/spec/recipe.md 4.2).
 struct CallMarkup {
   std::string_view mark, block, call, parameter;
 };
 CallMarkup call_markup(PromptVersion version = PromptVersion::kV41);
 
-// ---- The output (recipe.md 5) ----
+// ---- The output (docs/spec/recipe.md 5) ----
 
 // What the parser has to know of a tool to repair a call of it.
 struct ToolSignature {
@@ -192,7 +192,7 @@ class OutputParser {
   std::unique_ptr<Machine> machine_;
 };
 
-// The text of a custom tool from its streamed arguments {"input": "TEXT"} (recipe.md 5.6). Arguments of
+// The text of a custom tool from its streamed arguments {"input": "TEXT"} (docs/spec/recipe.md 5.6). Arguments of
 // another shape come out as they are. Owned by one call.
 class CustomToolInput {
  public:

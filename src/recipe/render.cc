@@ -1,5 +1,5 @@
-// Profile `recipe`: put the messages in order, then emit them turn by turn (recipe.md 3.3, amendments A1-A8,
-// B26, B27).
+// Profile `recipe`: put the messages in order, then emit them turn by turn (docs/spec/recipe.md 3.3 and, for
+// continuations, 3.5).
 #include <algorithm>
 
 #include "recipe/control_tokens.h"
@@ -198,7 +198,7 @@ class RecipeWriter {
     prompt_.control(control::kUser);
   }
 
-  // Earlier reasoning is shown only while tools are active (amendment A1).
+  // Earlier reasoning is shown only while tools are active (docs/spec/recipe.md 3.3).
   void write_assistant(const Message& message) {
     prompt_.control(control::kAssistant);
     if (conversation_.thinking && tools_active_) {
@@ -214,7 +214,7 @@ class RecipeWriter {
     prompt_.control(control::kEndOfSentence);
   }
 
-  // Amendment B26: the model goes on where the client's text ends.
+  // docs/spec/recipe.md 3.5: the model goes on where the client's text ends.
   void write_prefix(const Message& message) {
     prompt_.control(control::kAssistant);
     const std::string reasoning = message.reasoning.value_or("");

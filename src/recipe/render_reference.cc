@@ -1,4 +1,4 @@
-// Profile `reference`: what the encoder beside the released weights renders (recipe.md 3.4).
+// Profile `reference`: what the encoder beside the released weights renders (docs/spec/recipe.md 3.4).
 #include <algorithm>
 
 #include "recipe/control_tokens.h"

@@ -1,4 +1,4 @@
-// Namespaces and custom tools (recipe.md 4.4, 4.5).
+// Namespaces and custom tools (docs/spec/recipe.md 4.4, 4.5).
 #include "recipe/recipe.h"
 
 namespace deepinfer {

@@ -1,4 +1,4 @@
-// Tool definitions and calls as the model reads them: one JSON object a line, calls in DSML (recipe.md 4).
+// Tool definitions and calls as the model reads them: one JSON object a line, calls in DSML (docs/spec/recipe.md 4).
 #include "recipe/control_tokens.h"
 #include "recipe/prompt_builder.h"
 

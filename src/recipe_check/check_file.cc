@@ -44,7 +44,7 @@ Result<RecordResult> check_recipe_record(const JsonValue& json, const CheckToken
                  area);
   }
   if (area.empty() && !check_own(kind, record, tokenizers, compare)) {
-    return Error(Code::kInvalidArgument, "kind: found \"{}\", expected a kind of recipe.md 14", kind);
+    return Error(Code::kInvalidArgument, "kind: found \"{}\", expected a kind of docs/spec/recipe.md 14", kind);
   }
   if (const auto reason = known_difference(result.id);
       !reason.empty() && result.kind == RecordResult::Kind::kFailed) {

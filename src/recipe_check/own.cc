@@ -1,4 +1,4 @@
-// The kinds of recipe.md 14.
+// The kinds of docs/spec/recipe.md 14.
 #include <optional>
 
 #include "recipe_check/replay.h"

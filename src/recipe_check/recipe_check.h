@@ -1,4 +1,4 @@
-// Replays recorded requests and outputs through api and recipe: the vectors of recipe.md 14 and those made by
+// Replays recorded requests and outputs through api and recipe: the vectors of docs/spec/recipe.md 14 and those made by
 // running the official package 0.2.0. What differs on purpose is listed in known_differences.cc with its
 // reason; what this server does not do is skipped with its reason.
 #pragma once

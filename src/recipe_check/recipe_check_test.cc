@@ -110,7 +110,7 @@ TEST(RecipeCheck, FilesThatAreNoVectorsAreRefusedWithTheLine) {
   EXPECT_TRUE(error_of("[]").starts_with(", line 1: "));
   EXPECT_EQ(error_of("{}"), ", line 1: found a record without \"area\" and \"kind\", expected one of them");
   EXPECT_EQ(error_of("{\"kind\":\"poem\"}"),
-            ", line 1: kind: found \"poem\", expected a kind of recipe.md 14");
+            ", line 1: kind: found \"poem\", expected a kind of docs/spec/recipe.md 14");
 }
 
 // Whatever is missing in a record, it is told or differs; nothing ends the program.

@@ -62,7 +62,7 @@ ReplayedOutput output_of_answer(const JsonRef& complete);
 bool check_official(std::string_view area, const JsonRef& record, const CheckTokenizers& tokenizers,
                     Comparison& compare);
 void check_stream(const JsonRef& record, const CheckTokenizers& tokenizers, Comparison& compare);
-// Kinds of recipe.md 14.
+// Kinds of docs/spec/recipe.md 14.
 bool check_own(std::string_view kind, const JsonRef& record, const CheckTokenizers& tokenizers,
                Comparison& compare);
 

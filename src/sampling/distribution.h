@@ -1,5 +1,5 @@
 // The distribution that a token is drawn from: softmax at a temperature, cut by top-k, top-p and min-p.
-// Private to the room and its tests; model-v41 8.
+// Private to the room and its tests; docs/spec/model.md 8.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,7 @@ struct SamplingParams {
 // kInvalidArgument names the parameter, the value found and the range expected.
 Status check_sampling_params(const SamplingParams& params);
 
-// How drafts are verified (decisions 5).
+// How drafts are verified (docs/spec/decisions.md 5).
 enum class SpeculationSampling {
   kDeterministic,  // a draft is accepted when it is the token that would be drawn anyway
   kRejection,      // rejection sampling with the residual: the same distribution, other draws

@@ -1,5 +1,5 @@
 // How many drafts of which sequence the next step verifies, and for which sequences drafts are worth making:
-// pure functions of probabilities and costs. docs/speculation.md; model-v41 9.5, specs engine 5.2.
+// pure functions of probabilities and costs. docs/speculation.md; docs/spec/model.md 9.5.
 //
 // A step over n sequences and B draft rows is expected to give n + (sum of the survival of those drafts)
 // tokens and to take T(n + B) + D, where T is the pass over rows and D the draft pass for the step after it.

@@ -63,7 +63,7 @@ struct ProposerOptions {
       {};  // of DSpark's confidences, one a position (calibration.h); absent ones are 1
 };
 
-// DSpark's stages (model-v41 9). Borrows the model. Null when the checkpoint has none.
+// DSpark's stages (docs/spec/model.md 9). Borrows the model. Null when the checkpoint has none.
 std::unique_ptr<Proposer> make_dspark_proposer(Model& model, const ProposerOptions& options);
 // What followed the last tokens where they stood before (ngram.h).
 std::unique_ptr<Proposer> make_ngram_proposer(const ProposerOptions& options);

@@ -1,5 +1,5 @@
-// Where each block lies: a table of 12-byte entries, five in a bucket of 64 bytes. Source: kv-and-routing
-// B.4.
+// Where each block lies: a table of 12-byte entries, five in a bucket of 64 bytes
+// (docs/spec/kv.md 6).
 //
 // Bucketed cuckoo hashing: a key has two buckets, the second computed from the first and the 48-bit tag, so
 // entries move without their keys. A lookup that finds a wrong tag costs one read (3e-14 a lookup): the key

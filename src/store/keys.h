@@ -1,5 +1,5 @@
 // How blocks get their names: the fingerprint of everything that changes their bytes, and the keyed chain of
-// a domain. Source: kv-and-routing B.1. The caller brings tokens as bytes; nothing here knows what they mean.
+// a domain. Source: docs/spec/kv.md 3. The caller brings tokens as bytes; nothing here knows what they mean.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Identity {
       config;  // canonical text of the values that change KV: layers, sources, ratios, window, RoPE, index
   Digest tokenizer{};
   std::string kv_format;        // element formats and scales of the rows
-  std::string summation_order;  // decisions 4: bits are equal only inside one order
+  std::string summation_order;  // docs/spec/decisions.md 4: bits are equal only inside one order
   uint32_t kv_abi = 0;          // raised by hand when a kernel changes values or layout; >= 1
   Digest adapter{};             // zero: none
 };

@@ -1,5 +1,5 @@
 /* A remote tier of the KV store: blocks elsewhere (a shared directory, Redis, an object store), behind one
- * small C ABI, so that a tier can live in a library of its own. Source: kv-and-routing B.10.
+ * small C ABI, so that a tier can live in a library of its own. Source: docs/spec/kv.md 9.
  *
  * Every call has one status per key, always, and must end near its deadline. A tier promises nothing about
  * the bytes: the caller checks key and crc itself. Calls may come from several threads.

@@ -1,4 +1,4 @@
-// When reading blocks pays, and how long it may take. Arithmetic on measured numbers. Source: kv-and-routing B.7.
+// When reading blocks pays, and how long it may take. Arithmetic on measured numbers. Source: docs/spec/kv.md 7.
 #pragma once
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 //
 // A block of class guaranteed, agent or public is admitted only if its bytes fit both the quota of its domain
 // and the share of the store that may be promised; until it expires its bytes stay set aside. So a promise
-// can be kept whatever others write. Source: kv-and-routing B.0 P4, B.5.
+// can be kept whatever others write. Source: docs/spec/kv.md 2 and 5.
 #pragma once
 
 #include <cstdint>

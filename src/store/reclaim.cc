@@ -1,4 +1,4 @@
-// Who is dropped when room is needed, and who is copied forward. Source: kv-and-routing B.5.
+// Who is dropped when room is needed, and who is copied forward. Source: docs/spec/kv.md 5.
 //
 // Victims, in this order: segments in which nothing is left or every promise has run out; the oldest of best
 // effort; the oldest with promises, whose unexpired records are all copied forward. A promise is never broken

@@ -1,7 +1,7 @@
 // The KV store: blocks of one fixed size under 32-byte digests, on drives, with promises that are written
 // down.
 //
-// What is promised (kv-and-routing B.0):
+// What is promised (docs/spec/kv.md 2):
 //   P1  A block is used only if place, key, domain, block index, fingerprint, lengths and every crc are
 //   right; else it is
 //       a miss.

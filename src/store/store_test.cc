@@ -1,4 +1,4 @@
-// The store as its callers see it, on a simulated disk. Test families are those of kv-and-routing C.3.
+// The store as its callers see it, on a simulated disk. Test families are those of docs/spec/kv.md 11.
 #include "store/store.h"
 
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
-// The number formats of the checkpoint and of the caches, one value at a time, bit-exact (model-v41 4.1).
+// The number formats of the checkpoint and of the caches, one value at a time, bit-exact (docs/spec/model.md 4.1).
 //
 //   BF16       upper half of an fp32; rounding to nearest, ties to even.
 //   E4M3 (fn)  bias 7, largest 448, no infinity, smallest subnormal 2^-9, 0x7f/0xff = NaN.
 //   E8M0       byte b = 2^(b-127), 255 = NaN.
 //   E2M1       codes 0..7 = 0 .5 1 1.5 2 3 4 6, bit 3 = sign; two codes a byte, the low nibble is the even element.
 //
-// Infinite and NaN inputs of the encoders are outside the contract of the quantizers (appendix E.1.6); here they
-// saturate, and NaN becomes a NaN code where the format has one, else zero.
+// Infinite and NaN inputs of the encoders are outside the contract of the quantizers (docs/spec/model.md 4.1); here
+// they saturate, and NaN becomes a NaN code where the format has one, else zero.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ constexpr Bf16 to_bf16(float value) {
   return {static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
-// fp32 -> bf16 -> fp32, the "bf(x)" of the specification.
+// fp32 -> bf16 -> fp32, the "bf(x)" of docs/spec/model.md 0.1.
 constexpr float round_bf16(float value) { return to_float(to_bf16(value)); }
 
 float e4m3_to_float(uint8_t code);

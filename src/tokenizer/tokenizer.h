@@ -1,4 +1,4 @@
-// Text to token ids and back: byte-level BPE with the pre-tokenizer of DeepSeek V3/V4.1 (model-v41 11.2,
+// Text to token ids and back: byte-level BPE with the pre-tokenizer of DeepSeek V3/V4.1 (docs/spec/model.md 11.2,
 // recipe 15).
 //
 // Encoding comes in two forms: plain text, in which the spelling of a control token is ordinary text, and
@@ -73,7 +73,7 @@ class IncrementalDecoder {
   std::string pending_;  // at most 3 bytes of an unfinished character
 };
 
-// The Engram token compression map (model-v41 6.1): for each id its class in order of first appearance.
+// The Engram token compression map (docs/spec/model.md 6.1): for each id its class in order of first appearance.
 // `num_ids` is the model's vocab_size; ids without a token share one class.
 std::vector<int32_t> engram_token_map(const Tokenizer& tokenizer, int64_t num_ids);
 

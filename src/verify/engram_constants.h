@@ -1,4 +1,4 @@
-// The stored constants of Engram against ours: token map, primes, offsets, multipliers (model-v41 6.1, 6.2).
+// The stored constants of Engram against ours: token map, primes, offsets, multipliers (docs/spec/model.md 6.1, 6.2).
 // The true sizes (ops) and those of the model under test (tiny) have the same form.
 #pragma once
 

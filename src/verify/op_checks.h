@@ -61,7 +61,7 @@ Status check_engram_constants(OpCheck& op);
 Status check_engram_hash(OpCheck& op);
 Status check_engram_apply(OpCheck& op);
 
-// Constants of the released model (model-v41 1.1) that the true-size ops depend on.
+// Constants of the released model (docs/spec/model.md 1.1) that the true-size ops depend on.
 inline constexpr float kNormEps = 1e-20f;
 inline constexpr int64_t kHidden = 5120;
 inline constexpr int64_t kHeadDim = 512;

@@ -1,4 +1,4 @@
-// Choices among scores: experts (model-v41 7) and tokens (8).
+// Choices among scores: experts (docs/spec/model.md 7) and tokens (8).
 #include <algorithm>
 #include <cmath>
 

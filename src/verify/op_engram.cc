@@ -1,4 +1,4 @@
-// Engram at the sizes of the released model: constants, hashed rows, lookup values, gate (model-v41 6).
+// Engram at the sizes of the released model: constants, hashed rows, lookup values, gate (docs/spec/model.md 6).
 #include "model/engram_hash.h"
 #include "tokenizer/tokenizer.h"
 #include "verify/compare.h"

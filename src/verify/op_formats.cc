@@ -1,4 +1,4 @@
-// Code tables and block quantizers (model-v41 4.1): all exact.
+// Code tables and block quantizers (docs/spec/model.md 4.1): all exact.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Compressor and indexer (model-v41 4.4, 5).
+// Compressor and indexer (docs/spec/model.md 4.4, 5).
 #include <algorithm>
 #include <cmath>
 

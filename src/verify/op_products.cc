@@ -1,4 +1,4 @@
-// Matrix products at the sizes of the released model (model-v41 4.1, 4.6, 7, 8).
+// Matrix products at the sizes of the released model (docs/spec/model.md 4.1, 4.6, 7, 8).
 #include <cstdio>
 
 #include "verify/compare.h"

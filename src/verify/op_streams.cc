@@ -1,4 +1,4 @@
-// What flows between the products: norms, rotations, hyper-connections (model-v41 3, 4.1, 4.2).
+// What flows between the products: norms, rotations, hyper-connections (docs/spec/model.md 3, 4.1, 4.2).
 #include "model/rope.h"
 #include "verify/compare.h"
 #include "verify/generator.h"

@@ -12,7 +12,7 @@ import pytest
 import served
 
 NEW_TOKENS = 4
-# Bytes of a block of 128 tokens and rows of a full-size prompt: model-v41 12.1.
+# Bytes of a block of 128 tokens and rows of a full-size prompt: docs/spec/model.md 12.1.
 FULL_BLOCK_BYTES = 113_920
 
 

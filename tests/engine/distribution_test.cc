@@ -1,6 +1,6 @@
 // What the engine draws with drafts has the target's distribution: chi-square over the first three tokens of many
 // seeds, the second and third of which drafts reach, against probabilities computed from the mini's own logits. Both
-// modes (decisions 5), and proposers that break what they promise, which the same test catches.
+// modes (docs/spec/decisions.md 5), and proposers that break what they promise, which the same test catches.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,5 +1,5 @@
 // The engine with a KV store behind its prefix cache: what comes back after a restart, and that no fault of the store
-// reaches a request. Families of kv-and-routing C.3; the equality of bits (T01) is in tests/invariance.
+// reaches a request. Families of docs/spec/kv.md 11; the equality of bits (T01) is in tests/invariance.
 #include <fstream>
 #include <thread>
 

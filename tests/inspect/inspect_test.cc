@@ -82,7 +82,7 @@ TEST(InspectCommand, DescribesASoundDirectory) {
   EXPECT_THAT(output.text, HasSubstr("weights in 4 files"));
 }
 
-// model-v41 1.2 and 12.1.
+// docs/spec/model.md 1.2 and 12.1.
 TEST(InspectCommand, PlansTheReleasedModelsMemory) {
   FakeCheckpoint flash(flash_config_text(), 48);
   if (const Status written = flash.write(); !written.ok()) {

@@ -1,6 +1,6 @@
 // Path invariance through the engine: the logits rows that the tokens of a request are drawn from, and the
 // tokens, are the same bits whatever runs beside it, however it is cut, paused, moved or resumed, with drafts
-// and without (decisions 1 to 3). The reference of each mode is a lone cold run, itself held to an oracle
+// and without (docs/spec/decisions.md 1 to 3). The reference of each mode is a lone cold run, itself held to an oracle
 // that runs every row through every layer under the same window cut. Prints how many rows were compared.
 #include <cstdio>
 #include "../engine/engine_store_support.h"

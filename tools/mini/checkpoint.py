@@ -1,4 +1,4 @@
-"""Reads and writes the released safetensors layout (section 11.1 of the specification) for the JAX model."""
+"""Reads and writes the released safetensors layout (docs/spec/model.md 11.1) for the JAX model."""
 import glob
 import json
 import os

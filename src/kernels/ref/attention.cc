@@ -1,4 +1,4 @@
-// Sparse attention with sinks (model-v41 4.5) and index scores (5).
+// Sparse attention with sinks (docs/spec/model.md 4.5) and index scores (5).
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// The Engram gate (model-v41 6.3, appendix E.1.1).
+// The Engram gate (docs/spec/model.md 6.3).
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Hyper-connections: mix, fold, unfold (model-v41 3).
+// Hyper-connections: mix, fold, unfold (docs/spec/model.md 3).
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// The scalar reference of every op, written to be read beside model-v41; the oracle of all other tables.
+// The scalar reference of every op, written to be read beside docs/spec/model.md; the oracle of all other tables.
 // Contracts: kernels/ops.h.
 #pragma once
 
@@ -31,7 +31,7 @@ void pool_pair(const float* value0, const float* gate0, const float* value1, con
 // The reference as a table.
 const Ops& table();
 
-// The 24 numbers of a token (after the statistic) to A, P and C: sigmoids, row softmax, Sinkhorn. model-v41 3.
+// The 24 numbers of a token (after the statistic) to A, P and C: sigmoids, row softmax, Sinkhorn. docs/spec/model.md 3.
 HcMix finish_mix(const HcParams& params, const float* m);
 
 // Sum of f(0) ... f(count - 1) in the order of docs/numerics.md: blocks of 32 from zero, then block after block.
