@@ -22,7 +22,7 @@ GAP = r"(?:\s|//|#|\*|`)+"  # between words of a comment that goes on in the nex
 SECTION = r"(?:\d+|[A-Z]\.\d+)(?:\.\d+)*"
 SECTIONS = rf"{SECTION}(?:(?:,{GAP}|{GAP}and{GAP}|{GAP}to{GAP}){SECTION}\b(?!\s*%))*"
 
-DOCUMENT = re.compile(rf"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:{GAP}(?P<sections>{SECTIONS})\b)?")
+DOCUMENT = re.compile(rf"(?<![\w/.-])((?:[\w.-]+/)*[\w-]+\.md)\b(?:(?:\),)?{GAP}(?:sections?{GAP})?(?P<sections>{SECTIONS})\b)?")
 RECORDS = re.compile(rf"(?<![\w./])[Dd]ecisions?{GAP}(?P<sections>{SECTIONS})\b")
 FILE = re.compile(rf"(?<![\w/.<\"-])((?:{FOLDERS})/[\w./-]*\w\.(?:h|cc|py|mjs|txt|json|jsonl|cmake|svg|png|css|js))\b")
 HEADING = re.compile(rf"^(?:#+ ({SECTION})\b|(\d+\.\d+) )", re.MULTILINE)

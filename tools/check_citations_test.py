@@ -42,6 +42,7 @@ def test_a_tree_that_cites_right_has_no_faults(tree):
         ("// docs/spec/model.md 4, 5.\n", "docs/spec/model.md: no section 5"),
         ("// docs/spec/model.md 4.1, A.4\n", "docs/spec/model.md: no section A.4"),
         ("// docs/spec/model.md 4 and\n// 4.7: a comment that goes on\n", "docs/spec/model.md: no section 4.7"),
+        ("// [the model](docs/spec/model.md), section 8.\n", "docs/spec/model.md: no section 8"),
         ("// docs/spec/engine.md 2.2\n", "docs/spec/engine.md: no section 2.2"),
         ("// ties go to the lowest (decisions 2 and 6)\n", "docs/spec/decisions.md: no section 6"),
         ("// as docs/nowhere.md says\n", "docs/nowhere.md: no such document"),
