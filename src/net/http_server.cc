@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -92,8 +93,7 @@ class Stream {
 struct ServerState {
   HttpServerOptions options;
   HttpServer::Handler handler;
-  std::atomic<bool> draining{
-      false};  // set once, before connections are told; they read it at the end of an answer
+  std::atomic<bool> draining{false};  // set once, before connections are told; they read it at the end of an answer
   std::mutex mu;
   std::condition_variable all_closed;
   std::set<Connection*> connections;  // guarded by mu
@@ -255,12 +255,8 @@ class Exchange : public HttpExchange {
   void write(std::string bytes) override { connection_->send_piece(std::move(bytes)); }
   void end() override { connection_->end_stream(); }
   void on_closed(std::function<void()> callback) override { connection_->set_on_closed(std::move(callback)); }
-  void on_half_closed(std::function<void()> callback) override {
-    connection_->set_on_half_closed(std::move(callback));
-  }
-  void on_drained(std::function<void()> callback) override {
-    connection_->set_on_drained(std::move(callback));
-  }
+  void on_half_closed(std::function<void()> callback) override { connection_->set_on_half_closed(std::move(callback)); }
+  void on_drained(std::function<void()> callback) override { connection_->set_on_drained(std::move(callback)); }
   size_t unsent_bytes() const override { return connection_->unsent_bytes(); }
   void add_header(std::string name, std::string value) override {
     connection_->add_header(std::move(name), std::move(value));
@@ -375,8 +371,8 @@ void Connection::on_body(error_code ec) {
   chunked_ = http_1_1;
   head_only_ = parser_->get().method() == http::verb::head;
   HttpRequest request = to_request(parser_->release());
-  Result<std::string> body = decode_body(request.header("content-encoding"), std::move(request.body),
-                                         server_.options.max_body_bytes);
+  Result<std::string> body =
+      decode_body(request.header("content-encoding"), std::move(request.body), server_.options.max_body_bytes);
   watch_peer();
   if (!body.ok()) {
     const Code code = body.error().code();
@@ -405,8 +401,8 @@ void Connection::refuse(error_code ec) {
   if (ec == http::error::body_limit) {
     return answer(413, fmt::format("The request body is longer than {} bytes.", options.max_body_bytes));
   }
-  const bool nobody_there = ec == http::error::end_of_stream ||
-                            ec.category() != http::make_error_code(http::error::bad_target).category();
+  const bool nobody_there =
+      ec == http::error::end_of_stream || ec.category() != http::make_error_code(http::error::bad_target).category();
   if (nobody_there) return close();
   if (ec == http::error::partial_message) return answer(400, "The request ends before it is complete.");
   answer(400, fmt::format("This is no HTTP/1.1 request: {}.", ec.message()));
@@ -415,9 +411,8 @@ void Connection::refuse(error_code ec) {
 void Connection::watch_peer() {
   if (watching_ || closed_ || half_closed_ || buffer_.size() >= kReadAheadBytes) return;
   watching_ = true;
-  stream_.async_read_some(
-      buffer_.prepare(kReadBytes),
-      [self = shared_from_this()](error_code ec, size_t size) { self->on_peer_bytes(ec, size); });
+  stream_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](error_code ec, size_t size) { self->on_peer_bytes(ec, size); });
 }
 
 void Connection::on_peer_bytes(error_code ec, size_t size) {
@@ -594,10 +589,7 @@ Error tls_error(const std::string& path, const error_code& ec) {
 class AsioHttpServer : public HttpServer {
  public:
   AsioHttpServer(HttpServerOptions options, Handler handler)
-      : control_(asio::make_strand(io_)),
-        acceptor_(control_),
-        unix_acceptor_(control_),
-        accept_retry_(control_) {
+      : control_(asio::make_strand(io_)), tcp_(control_), unix_(control_) {
     state_.options = std::move(options);
     state_.handler = std::move(handler);
   }
@@ -615,8 +607,7 @@ class AsioHttpServer : public HttpServer {
   Status listen() {
     const HttpServerOptions& options = state_.options;
     if (options.host.empty() && options.unix_socket_path.empty()) {
-      return Error(Code::kInvalidArgument,
-                   "found neither a host nor a Unix socket, expected one to listen on");
+      return Error(Code::kInvalidArgument, "found neither a host nor a Unix socket, expected one to listen on");
     }
     RETURN_IF_ERROR(load_tls());
     if (!options.host.empty()) RETURN_IF_ERROR(listen_tcp());
@@ -631,8 +622,10 @@ class AsioHttpServer : public HttpServer {
     state_.draining = true;
     asio::post(control_, [this] {
       error_code ignored;
-      acceptor_.close(ignored);
-      unix_acceptor_.close(ignored);
+      tcp_.acceptor.close(ignored);
+      unix_.acceptor.close(ignored);
+      tcp_.retry.cancel();
+      unix_.retry.cancel();
     });
     for (const auto& connection : connections()) connection->close_if_idle();
   }
@@ -661,9 +654,8 @@ class AsioHttpServer : public HttpServer {
     if (options.tls_certificate_path.empty()) return {};
     tls_.emplace(asio::ssl::context::tls_server);
     error_code ec;
-    tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
-                          asio::ssl::context::no_tlsv1_1,
-                      ec);
+    tls_->set_options(
+        asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1, ec);
     tls_->use_certificate_chain_file(options.tls_certificate_path, ec);
     if (ec) return tls_error(options.tls_certificate_path, ec);
     tls_->use_private_key_file(options.tls_key_path, asio::ssl::context::pem, ec);
@@ -675,19 +667,18 @@ class AsioHttpServer : public HttpServer {
     const HttpServerOptions& options = state_.options;
     error_code ec;
     tcp::resolver resolver(io_);
-    const auto found =
-        resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
+    const auto found = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, ec);
     if (ec || found.empty()) {
       return Error(Code::kInvalidArgument, "host '{}' has no address: {}", options.host, ec.message());
     }
     const tcp::endpoint endpoint = found.begin()->endpoint();
-    acceptor_.open(endpoint.protocol(), ec);
-    if (!ec) acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
-    if (!ec) acceptor_.bind(endpoint, ec);
-    if (!ec) acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    tcp_.acceptor.open(endpoint.protocol(), ec);
+    if (!ec) tcp_.acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+    if (!ec) tcp_.acceptor.bind(endpoint, ec);
+    if (!ec) tcp_.acceptor.listen(asio::socket_base::max_listen_connections, ec);
     if (ec) return Error(Code::kIo, "cannot listen on {}:{}: {}", options.host, options.port, ec.message());
-    port_ = acceptor_.local_endpoint().port();
-    accept(acceptor_);
+    port_ = tcp_.acceptor.local_endpoint().port();
+    accept(tcp_);
     return {};
   }
 
@@ -695,8 +686,8 @@ class AsioHttpServer : public HttpServer {
   Status listen_unix() {
     const std::string& path = state_.options.unix_socket_path;
     if (path.size() >= sizeof(sockaddr_un::sun_path)) {
-      return Error(Code::kInvalidArgument, "Unix socket '{}': found {} bytes, expected at most {}", path,
-                   path.size(), sizeof(sockaddr_un::sun_path) - 1);
+      return Error(Code::kInvalidArgument, "Unix socket '{}': found {} bytes, expected at most {}", path, path.size(),
+                   sizeof(sockaddr_un::sun_path) - 1);
     }
     const asio::local::stream_protocol::endpoint endpoint(path);
     error_code ec;
@@ -704,21 +695,30 @@ class AsioHttpServer : public HttpServer {
     probe.connect(endpoint, ec);
     if (ec == asio::error::connection_refused) ::unlink(path.c_str());
     ec = {};
-    unix_acceptor_.open(endpoint.protocol(), ec);
-    if (!ec) unix_acceptor_.bind(endpoint, ec);
+    unix_.acceptor.open(endpoint.protocol(), ec);
+    if (!ec) unix_.acceptor.bind(endpoint, ec);
     unix_bound_ = !ec;
-    if (!ec) unix_acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+    if (!ec) unix_.acceptor.listen(asio::socket_base::max_listen_connections, ec);
     if (ec) return Error(Code::kIo, "cannot listen on Unix socket '{}': {}", path, ec.message());
-    accept(unix_acceptor_);
+    accept(unix_);
     return {};
   }
 
-  template <typename Acceptor>
-  void accept(Acceptor& acceptor) {
-    using Peer = typename Acceptor::protocol_type::socket;
-    acceptor.async_accept(asio::make_strand(io_), [this, &acceptor](error_code ec, Peer peer) {
-      if (!acceptor.is_open() || state_.draining) return;
-      if (ec) return retry_accept(acceptor, ec);  // out of file descriptors, as a rule
+  // Each has a timer of its own: one that waits must not be called off by the other.
+  template <typename Protocol>
+  struct Listener {
+    template <typename Executor>
+    explicit Listener(const Executor& executor) : acceptor(executor), retry(executor) {}
+    typename Protocol::acceptor acceptor;
+    asio::steady_timer retry;
+  };
+
+  template <typename Protocol>
+  void accept(Listener<Protocol>& listener) {
+    using Peer = typename Protocol::socket;
+    listener.acceptor.async_accept(asio::make_strand(io_), [this, &listener](error_code ec, Peer peer) {
+      if (!listener.acceptor.is_open() || state_.draining) return;
+      if (ec) return retry_accept(listener, ec);  // out of file descriptors, as a rule
       asio::ssl::context* tls = nullptr;
       if constexpr (std::is_same_v<Peer, tcp::socket>) {
         error_code ignored;
@@ -726,26 +726,27 @@ class AsioHttpServer : public HttpServer {
         if (tls_) tls = &*tls_;
       }
       std::make_shared<Connection>(Socket(std::move(peer)), tls, state_)->start();
-      accept(acceptor);
+      accept(listener);
     });
   }
 
-  template <typename Acceptor>
-  void retry_accept(Acceptor& acceptor, error_code ec) {
+  template <typename Protocol>
+  void retry_accept(Listener<Protocol>& listener, error_code ec) {
     log::warn("accepting a connection failed: {}", ec.message());
-    accept_retry_.expires_after(kAcceptRetry);
-    accept_retry_.async_wait([this, &acceptor](error_code aborted) {
-      if (!aborted) accept(acceptor);
+    listener.retry.expires_after(kAcceptRetry);
+    listener.retry.async_wait([this, &listener](error_code aborted) {
+      if (!aborted) accept(listener);
     });
   }
 
   ServerState state_;  // before io_: destroying io_ destroys the last connections
   std::optional<asio::ssl::context> tls_;
   asio::io_context io_;
+  // Threads that find no work leave for good, and with them whatever is posted later. So there is always some.
+  const asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
   const asio::strand<asio::io_context::executor_type> control_;  // of accepting
-  tcp::acceptor acceptor_;
-  asio::local::stream_protocol::acceptor unix_acceptor_;
-  asio::steady_timer accept_retry_;
+  Listener<tcp> tcp_;
+  Listener<asio::local::stream_protocol> unix_;
   bool unix_bound_ = false;
   uint16_t port_ = 0;
   std::vector<std::jthread> threads_;

@@ -1,5 +1,6 @@
 // The server over real loopback sockets.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -149,8 +150,7 @@ TEST_F(HttpServerTest, LongHeadersAndBodiesAreRefused) {
   length.send("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n");
   EXPECT_TRUE(length.read_all().starts_with("HTTP/1.1 413 "));
   TestClient chunks = client();
-  chunks.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') +
-              "\r\n0\r\n\r\n");
+  chunks.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') + "\r\n0\r\n\r\n");
   EXPECT_TRUE(chunks.read_all().starts_with("HTTP/1.1 413 "));
 }
 
@@ -181,8 +181,7 @@ TEST_F(HttpServerTest, TheHandlerLearnsThatTheClientIsGone) {
   std::promise<void> gone;
   start([&](std::shared_ptr<HttpExchange> exchange) {
     exchange->on_closed([&gone, exchange] { gone.set_value(); });
-    exchange->begin_stream(
-        {.status = 200, .content_type = "text/event-stream", .body = "data: 1\n\n", .headers = {}});
+    exchange->begin_stream({.status = 200, .content_type = "text/event-stream", .body = "data: 1\n\n", .headers = {}});
   });
   TestClient peer = client();
   peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -216,8 +215,7 @@ TEST_F(HttpServerTest, APeerThatSendsNothingMoreGetsItsAnswer) {
 
 TEST_F(HttpServerTest, ARequestThatIsCutIsAnswered) {
   start_echo();
-  for (const char* cut :
-       {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc", "GET /x HTTP/1.1\r\nHo"}) {
+  for (const char* cut : {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc", "GET /x HTTP/1.1\r\nHo"}) {
     TestClient peer = client();
     peer.send(cut);
     peer.stop_sending();
@@ -319,8 +317,7 @@ TEST(ContentEncoding, WhatIsCutDamagedTooLongOrUnknownIsNot) {
 
 TEST_F(HttpServerTest, ACompressedRequestReachesTheHandlerAsText) {
   options_.max_body_bytes = 1000;
-  start(
-      [](std::shared_ptr<HttpExchange> exchange) { exchange->respond({.body = exchange->request().body}); });
+  start([](std::shared_ptr<HttpExchange> exchange) { exchange->respond({.body = exchange->request().body}); });
   const auto post = [this](const std::string& encoding, const std::string& body) {
     TestClient peer = client();
     peer.send("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Encoding: " + encoding +
@@ -369,14 +366,11 @@ TEST_F(HttpServerTest, WhatCantBeListenedOnIsAnError) {
     const auto server = HttpServer::start(options, [](std::shared_ptr<HttpExchange>) {});
     return server.ok() ? std::string("serves") : server.error().message();
   };
-  EXPECT_NE(error_with([](auto& options) { options.host = ""; }).find("neither a host nor"),
+  EXPECT_NE(error_with([](auto& options) { options.host = ""; }).find("neither a host nor"), std::string::npos);
+  EXPECT_NE(error_with([](auto& options) { options.unix_socket_path = std::string(200, 'x'); }).find("at most 107"),
             std::string::npos);
-  EXPECT_NE(
-      error_with([](auto& options) { options.unix_socket_path = std::string(200, 'x'); }).find("at most 107"),
-      std::string::npos);
-  EXPECT_NE(
-      error_with([](auto& options) { options.tls_certificate_path = "cert.pem"; }).find("expected both"),
-      std::string::npos);
+  EXPECT_NE(error_with([](auto& options) { options.tls_certificate_path = "cert.pem"; }).find("expected both"),
+            std::string::npos);
   EXPECT_NE(error_with([](auto& options) {
               options.tls_certificate_path = "/nowhere/cert.pem";
               options.tls_key_path = "/nowhere/key.pem";
@@ -404,6 +398,55 @@ TEST_F(HttpServerTest, StoppingLetsARunningAnswerEndAndClosesTheRest) {
   exchange.reset();
   EXPECT_NE(busy.read_all().find("end"), std::string::npos);
   EXPECT_TRUE(server_->wait_until_closed(std::chrono::milliseconds(kPatienceMs)));
+}
+
+// An answer may go on without its client, as background responses do. What is posted to it runs, whether or not any
+// socket is open; else whoever waits for the end of it waits for ever.
+TEST_F(HttpServerTest, APostRunsWhenNoSocketIsLeft) {
+  for (int round = 0; round < 20; ++round) {
+    std::promise<std::shared_ptr<HttpExchange>> begun;
+    std::promise<void> gone;
+    start([&](std::shared_ptr<HttpExchange> exchange) {
+      exchange->on_closed([&gone] { gone.set_value(); });
+      begun.set_value(std::move(exchange));
+    });
+    TestClient peer = client();
+    peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    auto exchange = begun.get_future().get();
+    peer.close_now();
+    gone.get_future().wait();
+    server_->stop_accepting();
+    while (TestClient::unconnected(AF_INET).try_to_connect(server_->port())) {  // the last socket is closed
+    }
+    std::promise<void> ran;
+    exchange->post([&ran] { ran.set_value(); });
+    exchange.reset();
+    ASSERT_EQ(ran.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
+    EXPECT_TRUE(server_->wait_until_closed(std::chrono::milliseconds(kPatienceMs)));
+  }
+}
+
+// Two listeners that both can't accept, for lack of file descriptors, both go on when there are some again.
+TEST_F(HttpServerTest, BothListenersComeBackWhenDescriptorsDo) {
+  options_.unix_socket_path = testing::TempDir() + "http_server_fds.sock";
+  start_echo();
+  const std::string request = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+  TestClient over_tcp = TestClient::unconnected(AF_INET), over_unix = TestClient::unconnected(AF_UNIX);
+  std::vector<int> taken;
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {std::min<rlim_t>(before.rlim_cur, 200), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  for (int fd; (fd = dup(STDERR_FILENO)) >= 0;) taken.push_back(fd);
+  over_tcp.connect_to(server_->port());
+  over_unix.connect_to(options_.unix_socket_path);
+  over_tcp.send(request);
+  over_unix.send(request);
+  EXPECT_FALSE(over_tcp.has_input_within(std::chrono::milliseconds(250)));  // both have tried more than once
+  for (const int fd : taken) close(fd);
+  EXPECT_TRUE(over_tcp.read_all().ends_with("GET / [] "));
+  EXPECT_TRUE(over_unix.read_all().ends_with("GET / [] "));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST_F(HttpServerTest, ATakenPortIsAClearError) {

@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,14 +20,20 @@ inline constexpr int kPatienceMs = 20'000;  // for what must come; never waited 
 
 class TestClient {
  public:
-  explicit TestClient(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit TestClient(uint16_t port) : TestClient(AF_INET, 0) { connect_to(port); }
+  explicit TestClient(const std::string& unix_socket_path) : TestClient(AF_UNIX, 0) { connect_to(unix_socket_path); }
+  // A socket that connect_to() takes; of AF_INET or AF_UNIX.
+  static TestClient unconnected(int family) { return TestClient(family, 0); }
+
+  void connect_to(uint16_t port) { EXPECT_TRUE(try_to_connect(port)); }
+  bool try_to_connect(uint16_t port) {
     sockaddr_in address = {};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
   }
-  explicit TestClient(const std::string& unix_socket_path) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {
+  void connect_to(const std::string& unix_socket_path) {
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
     unix_socket_path.copy(address.sun_path, sizeof(address.sun_path) - 1);
@@ -64,6 +71,10 @@ class TestClient {
     }
     return std::exchange(received_, "");
   }
+  bool has_input_within(std::chrono::milliseconds time) const {
+    pollfd waiting = {fd_, POLLIN, 0};
+    return poll(&waiting, 1, static_cast<int>(time.count())) > 0;
+  }
   void stop_sending() { shutdown(fd_, SHUT_WR); }
   void close_now() {
     if (fd_ >= 0) ::close(fd_);
@@ -71,6 +82,8 @@ class TestClient {
   }
 
  private:
+  TestClient(int family, int protocol) : fd_(socket(family, SOCK_STREAM, protocol)) {}
+
   bool receive() {
     pollfd waiting = {fd_, POLLIN, 0};
     if (poll(&waiting, 1, kPatienceMs) <= 0) return false;
