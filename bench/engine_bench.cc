@@ -16,11 +16,11 @@
 #include <thread>
 
 #include "checkpoint/checkpoint.h"
+#include "crypto/crypto.h"
 #include "engine/engine.h"
 #include "machine_probe.h"
 #include "model/model.h"
 #include "source_path.h"
-#include "store/crypto.h"
 #include "store/store.h"
 #include "tokenizer/tokenizer.h"
 
@@ -275,7 +275,7 @@ void busy_disk(const Setup& setup) {
   std::atomic<uint64_t> moved{0};
   std::jthread load_thread([&] {
     std::vector<std::byte> payload(options.payload_bytes);
-    std::vector<store::Digest> keys;
+    std::vector<Digest> keys;
     for (uint64_t number = 1; !end;) {
       if (!busy) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -286,14 +286,14 @@ void busy_disk(const Setup& setup) {
         store::BlockInfo info;
         info.domain = *domain;
         info.retention = store::RetentionClass::kBestEffort;
-        info.key = store::sha256(std::as_bytes(std::span(&number, 1)));
+        info.key = sha256(std::as_bytes(std::span(&number, 1)));
         info.block_index = static_cast<uint32_t>(keys.size());
         if (kv.put(info, payload) != store::PutResult::kQueued) break;
         keys.push_back(info.key);
         moved += payload.size();
       }
       (void)kv.flush(system_clock().now() + std::chrono::seconds(5));
-      const auto hit = kv.lookup(*domain, std::span(keys).subspan(first), store::Lineage::kExact,
+      const auto hit = kv.lookup(*domain, std::span(keys).subspan(first), Lineage::kExact,
                                  static_cast<uint32_t>(first));
       moved += options.payload_bytes * kv.load(hit, 0, system_clock().now() + std::chrono::seconds(5),
                                                [](size_t, std::span<const std::byte>) {}).num_blocks;

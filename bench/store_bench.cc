@@ -21,7 +21,7 @@
 
 #include "machine_probe.h"
 #include "store/index.h"
-#include "store/keys.h"
+#include "cache/keys.h"
 #include "store/store.h"
 
 #ifdef DEEPINFER_ROCKSDB

@@ -16,7 +16,7 @@
 
 #include "base/log.h"
 #include "base/read_file.h"
-#include "store/crypto.h"
+#include "crypto/crypto.h"
 
 namespace deepinfer {
 namespace {
@@ -51,18 +51,18 @@ Digests read_remembered(const std::string& path) {
 }
 
 // SHA-256 over the SHA-256 of each 8 MiB.
-Result<store::Digest> digest_file(const std::string& path, const std::function<void(uint64_t)>& on_bytes) {
+Result<Digest> digest_file(const std::string& path, const std::function<void(uint64_t)>& on_bytes) {
   ASSIGN_OR_RETURN(const ReadFile file, ReadFile::open(path));
   std::vector<std::byte> piece(std::min<uint64_t>(kPieceBytes, file.size()));
   std::vector<std::byte> digests;
   for (uint64_t at = 0; at < file.size(); at += kPieceBytes) {
     const auto bytes = std::span(piece).first(std::min<uint64_t>(kPieceBytes, file.size() - at));
     RETURN_IF_ERROR(file.read(at, bytes));
-    const store::Digest digest = store::sha256(bytes);
+    const Digest digest = sha256(bytes);
     digests.insert(digests.end(), digest.begin(), digest.end());
     on_bytes(bytes.size());
   }
-  return store::sha256(digests);
+  return sha256(digests);
 }
 
 // Digests of the files that `digests` leaves empty.
@@ -88,7 +88,7 @@ Status read_files(const std::vector<std::string>& files, std::vector<std::string
         if (shows && progress) progress(sum, total);
       });
       if (digest.ok()) {
-        digests[i] = store::hex(*digest);
+        digests[i] = hex(*digest);
       } else {
         failures[i] = digest.error();
       }
@@ -121,7 +121,7 @@ Status write_whole(const std::string& path, std::span<const std::byte> bytes, un
   return {};
 }
 
-Result<store::Digest> checkpoint_digest(const Checkpoint& checkpoint, int threads, const std::vector<std::string>& remembered,
+Result<Digest> checkpoint_digest(const Checkpoint& checkpoint, int threads, const std::vector<std::string>& remembered,
                                         const ProgressFunction& progress) {
   const std::vector<std::string> files = checkpoint.files();
   Digests known;
@@ -144,7 +144,7 @@ Result<store::Digest> checkpoint_digest(const Checkpoint& checkpoint, int thread
     }
     std::string text;
     for (const auto& [stamp, digest] : kept) text += fmt::format("{} {}\n", digest, stamp);
-    if (const Status status = write_whole(remembered.front(), store::as_bytes(text), 0644); !status.ok()) {
+    if (const Status status = write_whole(remembered.front(), as_bytes(text), 0644); !status.ok()) {
       log::warn("{}; the weights are read again at the next start", status.error().message());
     }
   }
@@ -152,7 +152,7 @@ Result<store::Digest> checkpoint_digest(const Checkpoint& checkpoint, int thread
   for (size_t i = 0; i < files.size(); ++i) {
     list += fmt::format("{} {}\n", std::filesystem::path(files[i]).filename().string(), digests[i]);
   }
-  return store::sha256(store::as_bytes(list));
+  return sha256(as_bytes(list));
 }
 
 }  // namespace deepinfer

@@ -15,7 +15,7 @@ inline constexpr char kRememberedDigests[] = "weights.digests";
 // SHA-256 over the names and digests of the weight files, which are read on `threads` threads unless one of `remembered`
 // (files that this function writes) says the digest for the same path, size, inode and times. What was read is written to
 // the first of them. kNotFound, kIo. `progress` counts bytes of files to read, on the calling thread.
-Result<store::Digest> checkpoint_digest(const Checkpoint& checkpoint, int threads, const std::vector<std::string>& remembered,
+Result<Digest> checkpoint_digest(const Checkpoint& checkpoint, int threads, const std::vector<std::string>& remembered,
                                         const ProgressFunction& progress = {});
 
 // Writes a small file beside its place, syncs it and renames it. kIo.

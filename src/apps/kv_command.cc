@@ -47,7 +47,7 @@ JsonValue to_json_value(const store::DriveReport& report) {
         {std::string(store::class_name(static_cast<store::RetentionClass>(c))), report.by_class[c]});
   JsonValue::Object domains;
   for (const auto& [number, records] : report.by_domain) domains.push_back({std::to_string(number), records});
-  return JsonValue::Object{{"drive", store::hex(report.meta.id)}, {"epoch", report.meta.epoch},
+  return JsonValue::Object{{"drive", hex(report.meta.id)}, {"epoch", report.meta.epoch},
                            {"records", report.records},           {"derived", report.derived},
                            {"encrypted", report.encrypted},       {"classes", std::move(classes)},
                            {"domains", std::move(domains)},       {"oldest_ms", report.oldest_ms},
@@ -61,7 +61,7 @@ void print_damage(const store::DriveReport& report) {
 }
 
 void print_stat(const store::DriveReport& report) {
-  fmt::print("drive {} opened {} times for writing\n", store::hex(report.meta.id), report.meta.epoch);
+  fmt::print("drive {} opened {} times for writing\n", hex(report.meta.id), report.meta.epoch);
   fmt::print("{:<16} {:<8} {:<12} {:>10} {:>10} {:>14}\n", "segment", "state", "class", "records",
              "unfinished", "bytes");
   for (const auto& segment : report.segments)
@@ -76,12 +76,12 @@ void print_record(const std::string& file, const store::RecordHeader& record) {
   fmt::print("{}\n", to_json(JsonValue(JsonValue::Object{
                          {"file", file},
                          {"slot", record.slot},
-                         {"key", store::hex(record.key)},
-                         {"parent", store::hex(record.parent)},
+                         {"key", hex(record.key)},
+                         {"parent", hex(record.parent)},
                          {"block_index", record.block_index},
                          {"domain", record.domain},
                          {"class", store::class_name(record.retention)},
-                         {"lineage", record.lineage == store::Lineage::kExact ? "exact" : "derived"},
+                         {"lineage", record.lineage == Lineage::kExact ? "exact" : "derived"},
                          {"encrypted", record.encrypted},
                          {"created_ms", record.created_ms},
                          {"cost_us", record.cost_us},

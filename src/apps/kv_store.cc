@@ -7,7 +7,7 @@
 #include "base/read_file.h"
 #include "engine/block_shape.h"
 #include "kernels/ops.h"
-#include "store/keys.h"
+#include "cache/keys.h"
 
 namespace deepinfer {
 namespace {
@@ -17,10 +17,10 @@ constexpr uint32_t kKvAbi = 1;
 constexpr uint64_t kSmallFile = 64 << 20;
 
 // The key that domain secrets are sealed under: 32 bytes, made at the first start.
-Result<store::Key> read_master_key(const std::string& path) {
-  store::Key key{};
+Result<Key> read_master_key(const std::string& path) {
+  Key key{};
   if (!std::filesystem::exists(path)) {
-    store::random_bytes(key);
+    random_bytes(key);
     RETURN_IF_ERROR(write_whole(path, key, 0600));
     return key;
   }
@@ -32,9 +32,9 @@ Result<store::Key> read_master_key(const std::string& path) {
   return key;
 }
 
-Result<store::Digest> digest_of(const std::string& path) {
+Result<Digest> digest_of(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile::read_text(path, kSmallFile));
-  return store::sha256(store::as_bytes(text));
+  return sha256(as_bytes(text));
 }
 
 }  // namespace
@@ -57,16 +57,16 @@ void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags) {
       ->excludes(const_cast<CLI::Option*>(encrypt));  // what is in a tier is not encrypted
 }
 
-Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
+Result<Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
                                         const std::vector<std::string>& remembered) {
-  store::Identity identity;
+  KvIdentity identity;
   ASSIGN_OR_RETURN(identity.weights, checkpoint_digest(checkpoint, threads, remembered));
   ASSIGN_OR_RETURN(identity.config, ReadFile::read_text(checkpoint.directory() + "/config.json", kSmallFile));
   ASSIGN_OR_RETURN(identity.tokenizer, digest_of(checkpoint.directory() + "/tokenizer.json"));
   identity.kv_format = "e2m1 rows with an e4m3 scale per 16, e2m1 index keys; index keys first, groups in layer order";
   identity.summation_order = summation_order;
   identity.kv_abi = kKvAbi;
-  return store::fingerprint(identity);
+  return kv_fingerprint(identity);
 }
 
 Result<OpenedKvStore> open_kv_store(const KvStoreFlags& flags, const std::string& model_directory, const Model& model,

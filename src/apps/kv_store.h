@@ -24,7 +24,7 @@ struct KvStoreFlags {
 void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags);
 
 // Everything that changes the bytes of a block, as one digest; `remembered` as in checkpoint_digest().
-Result<store::Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
+Result<Digest> block_fingerprint(const Checkpoint& checkpoint, std::string_view summation_order, int threads,
                                         const std::vector<std::string>& remembered);
 
 struct OpenedKvStore {

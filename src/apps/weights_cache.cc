@@ -5,7 +5,7 @@
 #include "apps/checkpoint_digest.h"
 #include "base/log.h"
 #include "base/read_file.h"
-#include "store/crypto.h"
+#include "crypto/crypto.h"
 
 namespace deepinfer {
 namespace {
@@ -15,12 +15,12 @@ Result<WeightsCache> find(const std::string& directory, const Checkpoint& checkp
   std::error_code failure;
   std::filesystem::create_directories(directory, failure);
   if (failure) return Error(Code::kIo, "{}: {}", directory, failure.message());
-  ASSIGN_OR_RETURN(const store::Digest weights,
+  ASSIGN_OR_RETURN(const Digest weights,
                    checkpoint_digest(checkpoint, threads, {directory + "/" + kRememberedDigests}, on_digest));
   ASSIGN_OR_RETURN(const std::string config, ReadFile::read_text(checkpoint.directory() + "/config.json", kMaxConfigBytes));
   WeightsCache cache;
-  cache.identity = store::sha256(store::as_bytes(store::hex(weights) + config));
-  cache.path = fmt::format("{}/{}.weights", directory, store::hex(cache.identity).substr(0, 32));
+  cache.identity = sha256(as_bytes(hex(weights) + config));
+  cache.path = fmt::format("{}/{}.weights", directory, hex(cache.identity).substr(0, 32));
   return cache;
 }
 

@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <optional>
 #include <span>
@@ -19,21 +18,9 @@
 
 #include "base/status.h"
 #include "cache/block_pool.h"
+#include "cache/keys.h"
 
 namespace deepinfer {
-
-// Chain digest of a prefix that ends with a full block: says everything that went into the block's bytes.
-using PrefixKey = std::array<std::byte, 32>;
-struct PrefixKeyHash {
-  size_t operator()(const PrefixKey& key) const {  // a digest is as good as random
-    size_t hash;
-    std::memcpy(&hash, key.data(), sizeof(hash));
-    return hash;
-  }
-};
-
-// Derived: some row before or in the block was computed behind a replayed window, so its bits differ from a cold run.
-enum class Lineage : uint8_t { kExact, kDerived };
 
 // Owned by the engine thread.
 class BlockCache {

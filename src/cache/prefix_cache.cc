@@ -4,24 +4,6 @@
 
 namespace deepinfer {
 
-const char* miss_reason_name(MissReason reason) {
-  switch (reason) {
-    case MissReason::kNone: return "none";
-    case MissReason::kAbsent: return "absent";
-    case MissReason::kEvicted: return "evicted";
-    case MissReason::kWindowLost: return "window_lost";
-    case MissReason::kTooShort: return "too_short";
-    case MissReason::kLineage: return "lineage";
-    case MissReason::kNotKept: return "not_kept";
-    case MissReason::kCorrupt: return "corrupt";
-    case MissReason::kExpired: return "expired";
-    case MissReason::kDeadline: return "deadline";
-    case MissReason::kNotWorthIt: return "not_worth_it";
-    case MissReason::kUnreadable: return "unreadable";
-  }
-  return "unknown";
-}
-
 PrefixCache::PrefixCache(const Options& options)
     : blocks_(options.num_blocks), ttl_(options.state_ttl), states_(static_cast<size_t>(options.num_states)) {
   for (int64_t id = options.num_states - 1; id >= 0; --id) free_states_.push_back(static_cast<StateId>(id));

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "cache/block_cache.h"
+#include "cache/miss_reason.h"
 
 namespace deepinfer {
 
@@ -28,15 +29,6 @@ struct KeptState {
   Lineage lineage = Lineage::kExact;       // of the encoder windows and of every block before
   int64_t decoder_first = 0;               // decoder windows begin here; 0: they are whole
 };
-
-// Why a request got less than all full blocks of its prompt. The last five are those of a store behind the cache: a damaged
-// block, one whose time had run out, a load that took too long or would not have paid, a drive that gave no answer.
-enum class MissReason {
-  kNone, kAbsent, kEvicted, kWindowLost, kTooShort, kLineage, kNotKept,
-  kCorrupt, kExpired, kDeadline, kNotWorthIt, kUnreadable
-};
-inline constexpr int kNumMissReasons = 12;
-const char* miss_reason_name(MissReason reason);
 
 struct HitQuery {
   std::span<const int32_t> tokens;    // the prompt

@@ -11,7 +11,7 @@
 #include "engine/stats.h"
 #include "model/model.h"
 #include "engine/store_queue.h"
-#include "store/keys.h"
+#include "cache/keys.h"
 
 namespace deepinfer {
 namespace {
@@ -145,7 +145,7 @@ std::unique_ptr<StoreQueue> Engine::Impl::make_store_queue() {
 // is not to be had uses memory alone, under its name.
 void Engine::Impl::name_prefix(Submission& submission) {
   const EngineRequest& request = submission.request;
-  store::Key chain_key = {};
+  Key chain_key = {};
   std::string root = request.cache_salt;
   std::optional<StoreQueue::Tenant> tenant;
   if (store != nullptr) tenant = store->tenant(request.tenant);
@@ -155,9 +155,9 @@ void Engine::Impl::name_prefix(Submission& submission) {
   } else {
     root = fmt::format("{}:{}{}", request.tenant.size(), request.tenant, request.cache_salt);
   }
-  store::ChainHasher& hasher =
-      submission.hasher.emplace(chain_key, store != nullptr ? options.store->fingerprint() : store::Digest{});
-  submission.root = hasher.root(store::as_bytes(root));
+  ChainHasher& hasher =
+      submission.hasher.emplace(chain_key, store != nullptr ? options.store->fingerprint() : Digest{});
+  submission.root = hasher.root(as_bytes(root));
   const std::span<const int32_t> tokens(request.prompt_ids);
   for (size_t at = 0; at + kBlockTokens <= tokens.size(); at += kBlockTokens) {
     submission.keys.push_back(hasher.next(at == 0 ? submission.root : submission.keys.back(),

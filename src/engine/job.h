@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "schedule/drafts.h"
 #include "schedule/schedule.h"
-#include "store/keys.h"
+#include "cache/keys.h"
 
 namespace deepinfer {
 
@@ -23,7 +23,7 @@ struct Submission {
   PrefixKey root = {};           // of the salt
   std::vector<PrefixKey> keys;   // of the prompt's full blocks
   std::optional<uint32_t> domain;  // of the store; none: nothing of it is kept there
-  mutable std::optional<store::ChainHasher> hasher;  // engine thread only, once submitted
+  mutable std::optional<ChainHasher> hasher;  // engine thread only, once submitted
   bool exact = false;
   bool use_cache = true;
 };

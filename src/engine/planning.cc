@@ -251,7 +251,8 @@ void EngineLoop::count_hit(const Job& job, const Hit& hit) {
   stats_.store_hit_tokens += std::max<int64_t>(0, from_store) * kBlockTokens;
   switch (reason) {
     case MissReason::kNone: break;
-    case MissReason::kAbsent: ++stats_.misses_absent; break;
+    case MissReason::kAbsent:
+    case MissReason::kDomainGone: ++stats_.misses_absent; break;
     case MissReason::kEvicted: ++stats_.misses_evicted; break;
     case MissReason::kWindowLost: ++stats_.misses_window_lost; break;
     case MissReason::kTooShort: ++stats_.misses_too_short; break;
@@ -261,7 +262,9 @@ void EngineLoop::count_hit(const Job& job, const Hit& hit) {
     case MissReason::kExpired: ++stats_.misses_expired; break;
     case MissReason::kDeadline: ++stats_.misses_deadline; break;
     case MissReason::kNotWorthIt: ++stats_.misses_not_worth_it; break;
-    case MissReason::kUnreadable: ++stats_.misses_unreadable; break;
+    case MissReason::kIo:
+    case MissReason::kDriveDown:
+    case MissReason::kBusy: ++stats_.misses_unreadable; break;
   }
 }
 

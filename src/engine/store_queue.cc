@@ -26,22 +26,22 @@ size_t leading_ok(std::span<const store::TierStatus> statuses) {
   return static_cast<size_t>(other - statuses.begin());
 }
 
-store::MissReason reason_of(store::TierStatus status) {
+MissReason reason_of(store::TierStatus status) {
   switch (status) {
     case store::TierStatus::kOk:
-      return store::MissReason::kNone;
+      return MissReason::kNone;
     case store::TierStatus::kAbsent:
-      return store::MissReason::kAbsent;
+      return MissReason::kAbsent;
     case store::TierStatus::kCorrupt:
-      return store::MissReason::kCorrupt;
+      return MissReason::kCorrupt;
     case store::TierStatus::kTimeout:
-      return store::MissReason::kDeadline;
+      return MissReason::kDeadline;
     case store::TierStatus::kFailed:
-      return store::MissReason::kIo;
+      return MissReason::kIo;
     case store::TierStatus::kDown:
-      return store::MissReason::kDriveDown;
+      return MissReason::kDriveDown;
   }
-  return store::MissReason::kIo;
+  return MissReason::kIo;
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ void StoreQueue::submit(StoreTaskPtr task) {
         });
       case StoreTask::Kind::kLoad:
         load(*task);
-        if (task->done == task->blocks.size() || task->reason != store::MissReason::kNone) break;
+        if (task->done == task->blocks.size() || task->reason != MissReason::kNone) break;
         return post(tier_reads_, std::move(task), [this](StoreTaskPtr task) {
           load_from_tier(*task);
           answer_(std::move(task));
@@ -160,14 +160,14 @@ void StoreQueue::find_in_tier(StoreTask& task) {
     at += found;
     if (found < keys.size()) return;
   }
-  task.reason = store::MissReason::kNone;
+  task.reason = MissReason::kNone;
 }
 
 void StoreQueue::load(StoreTask& task) {
   if (task.num_remote == task.blocks.size()) return;
   const auto begin = clock_.now();
   if (begin >= task.deadline || reads_.stopping()) {
-    task.reason = store::MissReason::kDeadline;
+    task.reason = MissReason::kDeadline;
   } else {
     const auto result =
         store_.load(task.hit, task.skip, task.deadline, [&](size_t i, std::span<const std::byte> payload) {
@@ -185,7 +185,7 @@ void StoreQueue::load_from_tier(StoreTask& task) {
   while (task.done < task.blocks.size()) {
     const auto left = until(clock_, task.deadline);
     if (left.count() <= 0 || tier_reads_.stopping()) {
-      task.reason = store::MissReason::kDeadline;
+      task.reason = MissReason::kDeadline;
       break;
     }
     const size_t count = std::min(kTierLoadPiece, task.blocks.size() - task.done);
@@ -239,10 +239,10 @@ void StoreQueue::write(StoreTask& task) {
 
 // Copies of blocks [first, end) go to the tier; derived ones stay here.
 void StoreQueue::replicate(const StoreTask& task, size_t first) {
-  if (tier_ == nullptr || task.lineage != store::Lineage::kExact || first == task.blocks.size()) return;
+  if (tier_ == nullptr || task.lineage != Lineage::kExact || first == task.blocks.size()) return;
   const size_t bytes = (task.blocks.size() - first) * block_bytes();
   if (replicating_bytes_ + bytes > kMostReplicating) return tier_->count_dropped(task.blocks.size() - first);
-  std::vector<store::Digest> keys(task.keys.begin() + static_cast<ptrdiff_t>(first), task.keys.end());
+  std::vector<Digest> keys(task.keys.begin() + static_cast<ptrdiff_t>(first), task.keys.end());
   std::vector<std::vector<std::byte>> values;
   for (size_t i = first; i < task.blocks.size(); ++i) {
     const auto payload = block_bytes_(task.blocks[i]);

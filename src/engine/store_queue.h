@@ -31,7 +31,7 @@ struct StoreTask {
   enum class Kind { kFind, kLoad, kWrite, kTouch } kind = Kind::kFind;
   uint64_t request = 0;          // find, load: who waits
   uint32_t domain = 0;
-  store::Lineage lineage = store::Lineage::kExact;  // find: what may be used; write: of the blocks
+  Lineage lineage = Lineage::kExact;  // find: what may be used; write: of the blocks
   int64_t first_block = 0;       // block index of keys[0]
   PrefixKey parent = {};         // write: the key before keys[0]
   std::vector<PrefixKey> keys;
@@ -51,7 +51,7 @@ struct StoreTask {
   // The answer. Find: `hit`, which a load then reads. Write: blocks that the store took.
   store::Hit hit;
   size_t done = 0;
-  store::MissReason reason = store::MissReason::kNone;
+  MissReason reason = MissReason::kNone;
   double seconds = 0, remote_seconds = 0;  // what the load took of each
 };
 using StoreTaskPtr = std::unique_ptr<StoreTask>;
@@ -93,7 +93,7 @@ class StoreQueue {
   // null when that takes longer, and until it is done: that tenant's requests are not kept meanwhile. Thread-safe.
   struct Tenant {
     uint32_t domain = 0;
-    store::Key chain_key = {};
+    Key chain_key = {};
   };
   std::optional<Tenant> tenant(const std::string& name);
 

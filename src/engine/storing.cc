@@ -15,22 +15,6 @@ constexpr int64_t kMostAsked = 8;      // finds and loads on their way
 constexpr int64_t kHeldShare = 8;      // one part in so many of the blocks may be held for writes
 constexpr int64_t kLeastHeld = 2 * kUnitBlocks;
 
-MissReason reason_of(store::MissReason reason) {
-  switch (reason) {
-    case store::MissReason::kNone: return MissReason::kNone;
-    case store::MissReason::kAbsent:
-    case store::MissReason::kDomainGone: return MissReason::kAbsent;
-    case store::MissReason::kExpired: return MissReason::kExpired;
-    case store::MissReason::kLineage: return MissReason::kLineage;
-    case store::MissReason::kCorrupt: return MissReason::kCorrupt;
-    case store::MissReason::kDeadline: return MissReason::kDeadline;
-    case store::MissReason::kIo:
-    case store::MissReason::kDriveDown:
-    case store::MissReason::kBusy: return MissReason::kUnreadable;
-  }
-  return MissReason::kUnreadable;
-}
-
 }  // namespace
 
 // ---- loads -----------------------------------------------------------------------------------------------------------
@@ -70,7 +54,7 @@ void EngineLoop::ask_store(Job& job) {
   task->kind = StoreTask::Kind::kFind;
   task->request = job.id;
   task->domain = *job.submission->domain;
-  task->lineage = job.exact() ? store::Lineage::kExact : store::Lineage::kDerived;
+  task->lineage = job.exact() ? Lineage::kExact : Lineage::kDerived;
   task->first_block = first;
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + full);
   job.store_until = task->deadline = clock_.now() + options_.store_load_limit;
@@ -117,8 +101,8 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   if (found == jobs_.end() || found->second->at_store != Job::AtStore::kFinding) return;
   Job& job = *found->second;
   job.at_store = Job::AtStore::kDone;
-  job.store_reason = reason_of(task->reason);
-  if (*job.store_reason == MissReason::kNone) job.store_reason.reset();
+  job.store_reason.reset();
+  if (task->reason != MissReason::kNone) job.store_reason = task->reason;
   const int64_t local_end = task->first_block + static_cast<int64_t>(task->done);
   const int64_t end = local_end + static_cast<int64_t>(task->num_remote);
   const int64_t memory = blocks_in_memory(job, end);
@@ -175,7 +159,7 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   task->tokens.assign(job.tokens.begin() + memory * kBlockTokens, job.tokens.begin() + (memory + count) * kBlockTokens);
   task->held = std::move(held);
   task->done = 0;
-  task->reason = store::MissReason::kNone;
+  task->reason = MissReason::kNone;
   job.store_until = task->deadline =
       clock_.now() + store::load_limit(load_cost_, static_cast<uint64_t>(saved), options_.store_load_limit);
   job.at_store = Job::AtStore::kLoading;
@@ -200,7 +184,7 @@ void EngineLoop::finish_load(StoreTask& task) {
   tier_cost_.observe(task.done - local, store_->block_bytes(), task.remote_seconds);
   loading_.erase(task.keys.front());
   for (size_t i = 0; i < task.done; ++i) {
-    const bool exact = i >= local || task.hit.lineage(task.skip + i) == store::Lineage::kExact;
+    const bool exact = i >= local || task.hit.lineage(task.skip + i) == Lineage::kExact;
     cache_.blocks().publish(task.blocks[i], task.keys[i],
                             std::span<const int32_t>(task.tokens).subspan(i * kBlockTokens, kBlockTokens),
                             exact ? Lineage::kExact : Lineage::kDerived);
@@ -214,7 +198,7 @@ void EngineLoop::finish_load(StoreTask& task) {
     job.loaded_end = task.first_block + static_cast<int64_t>(task.done);
     if (job.at_store == Job::AtStore::kLoading) {
       job.at_store = Job::AtStore::kDone;
-      if (task.done < task.blocks.size()) job.store_reason = reason_of(task.reason);
+      if (task.done < task.blocks.size()) job.store_reason = task.reason;
     }
   }
   for (const uint64_t id : task.others) {  // they look again: it may be less or more than they need
@@ -244,7 +228,7 @@ void EngineLoop::hand_over(Job& job, bool whole_pieces_only) {
   auto task = std::make_unique<StoreTask>();
   task->kind = StoreTask::Kind::kWrite;
   task->domain = *job.submission->domain;
-  task->lineage = job.lineage == Lineage::kExact ? store::Lineage::kExact : store::Lineage::kDerived;
+  task->lineage = job.lineage;
   task->first_block = first;
   task->parent = first == 0 ? job.submission->root : job.keys[static_cast<size_t>(first - 1)];
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + first + count);

@@ -23,8 +23,8 @@ std::optional<RetentionClass> class_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::optional<store::Digest> digest_of(std::string_view hex) {
-  store::Digest digest{};
+std::optional<Digest> digest_of(std::string_view hex) {
+  Digest digest{};
   if (hex.size() != 2 * digest.size()) return std::nullopt;
   for (size_t i = 0; i < digest.size(); ++i) {
     unsigned byte = 0;
@@ -74,8 +74,8 @@ Values drops_of(const store::StoreStats& stats) {
 
 Values misses_of(const store::StoreStats& stats) {
   Values misses;
-  for (size_t i = 1; i < store::kNumMissReasons; ++i) {
-    misses.emplace_back(store::miss_reason_name(static_cast<store::MissReason>(i)), stats.misses[i]);
+  for (size_t i = 1; i < kNumStoreMissReasons; ++i) {
+    misses.emplace_back(miss_reason_name(static_cast<MissReason>(i)), stats.misses[i]);
   }
   return misses;
 }
@@ -268,13 +268,13 @@ class Server : public KvAdmin {
         keys == nullptr || keys->size() > kMostKeys) {
       return refusal(400, "Expected {\"domain\": number, \"keys\": [hexadecimal digests], \"ttl_s\": 1 to 604800}.");
     }
-    std::vector<store::Digest> digests;
+    std::vector<Digest> digests;
     for (const JsonValue& key : *keys) {
       const auto digest = digest_of(key.string() != nullptr ? *key.string() : "");
       if (!digest) return refusal(400, "keys: expected digests of 64 hexadecimal digits");
       digests.push_back(*digest);
     }
-    store::Hit hit = store_.lookup(static_cast<uint32_t>(*domain), digests, store::Lineage::kDerived);
+    store::Hit hit = store_.lookup(static_cast<uint32_t>(*domain), digests, Lineage::kDerived);
     const size_t pinned = hit.num_blocks();
     const std::lock_guard lock(mu_);
     const auto now = clock_.now();

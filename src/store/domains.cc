@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "store/little_endian.h"
+#include "base/little_endian.h"
 
 namespace deepinfer::store {
 namespace {
@@ -18,6 +18,20 @@ std::array<std::byte, 48> bound_fields(std::span<const std::byte> entry) {
 }
 
 }  // namespace
+
+std::string_view class_name(RetentionClass retention) {
+  switch (retention) {
+    case RetentionClass::kGuaranteed:
+      return "guaranteed";
+    case RetentionClass::kAgent:
+      return "agent";
+    case RetentionClass::kPublic:
+      return "public";
+    case RetentionClass::kBestEffort:
+      return "best_effort";
+  }
+  return "?";
+}
 
 DomainTable::DomainTable(const Key& master) : master_(master) {}
 

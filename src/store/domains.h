@@ -7,7 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "store/crypto.h"
+#include "crypto/crypto.h"
+#include "store/retention.h"
 
 namespace deepinfer::store {
 

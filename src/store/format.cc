@@ -5,7 +5,7 @@
 
 #include "base/checked_math.h"
 #include "base/crc32c.h"
-#include "store/little_endian.h"
+#include "base/little_endian.h"
 
 namespace deepinfer::store {
 namespace {
@@ -89,26 +89,6 @@ bool all_zero(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
-
-std::string hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return text;
-}
-
-std::string_view class_name(RetentionClass retention) {
-  switch (retention) {
-    case RetentionClass::kGuaranteed:
-      return "guaranteed";
-    case RetentionClass::kAgent:
-      return "agent";
-    case RetentionClass::kPublic:
-      return "public";
-    case RetentionClass::kBestEffort:
-      return "best_effort";
-  }
-  return "?";
-}
 
 uint64_t Geometry::footer_bytes(uint32_t entries) const {
   return round_up(kSummaryBytes * (uint64_t{1} + entries), kPageBytes);

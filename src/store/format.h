@@ -13,21 +13,12 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cache/keys.h"
+#include "store/retention.h"
 
 namespace deepinfer::store {
 
-using Digest = std::array<std::byte, 32>;
 using DriveId = std::array<std::byte, 16>;
-
-std::string hex(std::span<const std::byte> bytes);
-
-// What a record was promised; decides its time to live and who is dropped first.
-enum class RetentionClass : uint8_t { kGuaranteed = 0, kAgent = 1, kPublic = 2, kBestEffort = 3 };
-inline constexpr size_t kNumClasses = 4;
-std::string_view class_name(RetentionClass retention);
-
-// Exact blocks equal those of a cold run; derived ones were computed behind a replayed window.
-enum class Lineage : uint8_t { kExact = 0, kDerived = 1 };
 
 inline constexpr size_t kHeaderBytes = 512;  // of a record, a segment, drive.meta
 inline constexpr size_t kTrailerBytes = 256;

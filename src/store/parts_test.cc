@@ -1,4 +1,4 @@
-// Index, promises, keys, domains, crypto: each alone.
+// Index, promises, domains: each alone.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -6,7 +6,6 @@
 
 #include "store/domains.h"
 #include "store/index.h"
-#include "store/keys.h"
 #include "store/promises.h"
 #include "store/store_rig.h"
 
@@ -92,94 +91,6 @@ TEST(Promises, AUseMovesThePromiseAndPublicNeverExpires) {
   EXPECT_EQ(promises.promised_bytes(1), 5u);
   promises.forget(1);
   EXPECT_EQ(promises.promised_bytes(), 0u);
-}
-
-Identity complete_identity() {
-  Identity identity;
-  identity.weights = test_digest(1);
-  identity.config = "layers 40";
-  identity.tokenizer = test_digest(2);
-  identity.kv_format = "fp4";
-  identity.summation_order = "fma32";
-  identity.kv_abi = 1;
-  return identity;
-}
-
-// T03: each input alone changes every key.
-TEST(T03_KeyCompleteness, EveryPartOfTheIdentityChangesTheFingerprint) {
-  const Digest base = *fingerprint(complete_identity());
-  for (int field = 0; field < 7; ++field) {
-    Identity other = complete_identity();
-    if (field == 0) other.weights = test_digest(3);
-    if (field == 1) other.config += " theta";
-    if (field == 2) other.tokenizer = test_digest(3);
-    if (field == 3) other.kv_format = "fp8";
-    if (field == 4) other.summation_order = "bf16 pairs";
-    if (field == 5) other.kv_abi = 2;
-    if (field == 6) other.adapter = test_digest(4);  // other weights under the same adapter name
-    EXPECT_NE(*fingerprint(other), base) << field;
-  }
-}
-
-TEST(T03_KeyCompleteness, AnIncompleteIdentityIsRefusedByName) {
-  for (int field = 0; field < 6; ++field) {
-    Identity identity = complete_identity();
-    const char* names[] = {"weights", "config", "tokenizer", "kv_format", "summation_order", "kv_abi"};
-    if (field == 0) identity.weights = {};
-    if (field == 1) identity.config.clear();
-    if (field == 2) identity.tokenizer = {};
-    if (field == 3) identity.kv_format.clear();
-    if (field == 4) identity.summation_order.clear();
-    if (field == 5) identity.kv_abi = 0;
-    const auto result = fingerprint(identity);
-    ASSERT_FALSE(result.ok());
-    EXPECT_NE(result.error().message().find(names[field]), std::string::npos);
-  }
-}
-
-TEST(T03_KeyCompleteness, KeysDependOnDomainParentTokensAndExtras) {
-  Key a{}, b{};
-  a[0] = std::byte{1};
-  b[0] = std::byte{2};
-  ChainHasher one(a, test_digest(9)), two(b, test_digest(9)), other(a, test_digest(8));
-  const Digest root = one.root();
-  EXPECT_EQ(root, ChainHasher(a, test_digest(9)).root());  // no process-random seed
-  EXPECT_NE(root, two.root());
-  EXPECT_NE(root, other.root());
-  EXPECT_NE(root, one.root(as_bytes("image")));
-  const Digest next = one.next(root, as_bytes("tokens"));
-  EXPECT_NE(next, one.next(two.root(), as_bytes("tokens")));
-  EXPECT_NE(next, one.next(root, as_bytes("tokenz")));
-  EXPECT_NE(next, one.next(root, as_bytes("tokens"), as_bytes("mask")));
-  EXPECT_NE(one.next(root, as_bytes("ab"), as_bytes("c")), one.next(root, as_bytes("a"), as_bytes("bc")));
-}
-
-// RFC 7693's keyed vector for BLAKE2b needs a 512-bit digest; this one is Python's hashlib.blake2b(b"abc",
-// key=bytes(range(32)), digest_size=32).
-TEST(Crypto, KeyedBlake2bEqualsAnotherImplementation) {
-  Key key;
-  for (size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i);
-  Mac mac(key);
-  const std::span<const std::byte> parts[2] = {as_bytes("a"), as_bytes("bc")};
-  EXPECT_EQ(hex(mac.digest(parts)), "d63a32d3e44738d7907f964316c241adaba0abfeabc32349677578a15a203f7f");
-  EXPECT_EQ(hex(sha256(as_bytes("abc"))), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-}
-
-TEST(Crypto, GcmNoticesEveryChange) {
-  const Key key = derive_key(Key{}, "test", 1);
-  GcmNonce nonce{};
-  std::vector<std::byte> text(100, std::byte{3});
-  const auto plain = text;
-  GcmTag tag = gcm_encrypt(key, nonce, as_bytes("head"), text);
-  EXPECT_NE(text, plain);
-  auto copy = text;
-  ASSERT_TRUE(gcm_decrypt(key, nonce, as_bytes("head"), copy, tag).ok());
-  EXPECT_EQ(copy, plain);
-  copy = text;
-  EXPECT_EQ(gcm_decrypt(key, nonce, as_bytes("heap"), copy, tag).error().code(), Code::kDataLoss);
-  copy = text;
-  copy[7] ^= std::byte{1};
-  EXPECT_FALSE(gcm_decrypt(key, nonce, as_bytes("head"), copy, tag).ok());
 }
 
 TEST(Domains, SurviveSerializationAndOpenOnlyWithTheirMasterKey) {

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/crc32c.h"
-#include "store/little_endian.h"
+#include "base/little_endian.h"
 #include "store/store_impl.h"
 
 namespace deepinfer::store {

@@ -4,7 +4,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
-#include "store/crypto.h"
+#include "crypto/crypto.h"
 
 namespace deepinfer::store {
 namespace {

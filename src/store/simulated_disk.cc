@@ -8,7 +8,7 @@
 #include "base/aligned_buffer.h"
 #include "base/checked_math.h"
 #include "store/format.h"
-#include "store/little_endian.h"
+#include "base/little_endian.h"
 
 namespace deepinfer::store {
 namespace {

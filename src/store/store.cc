@@ -15,32 +15,6 @@ constexpr std::string_view kDomainsFile = "domains";
 
 }  // namespace
 
-std::string_view miss_reason_name(MissReason reason) {
-  switch (reason) {
-    case MissReason::kNone:
-      return "none";
-    case MissReason::kAbsent:
-      return "absent";
-    case MissReason::kExpired:
-      return "expired";
-    case MissReason::kLineage:
-      return "lineage";
-    case MissReason::kCorrupt:
-      return "corrupt";
-    case MissReason::kDeadline:
-      return "deadline";
-    case MissReason::kIo:
-      return "io";
-    case MissReason::kDriveDown:
-      return "drive_down";
-    case MissReason::kDomainGone:
-      return "domain_gone";
-    case MissReason::kBusy:
-      return "busy";
-  }
-  return "?";
-}
-
 // ---- Hit
 // --------------------------------------------------------------------------------------------------------------
 

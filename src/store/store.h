@@ -10,7 +10,7 @@
 //   P4  A block admitted as guaranteed is found for its time to live after the last write or use.
 //   P5  Nothing is shared between domains.
 //
-// The store knows neither tokens nor tensors. keys.h makes digests; the format is docs/formats/kv-segment.md.
+// The store knows neither tokens nor tensors. cache/keys.h makes digests; the format is docs/formats/kv-segment.md.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "cache/miss_reason.h"
 #include "store/domains.h"
 #include "store/format.h"
 #include "store/io_backend.h"
@@ -77,21 +78,6 @@ enum class PutResult {
   kOverBudget,  // the drive's write budget for today is spent
   kRefused,     // read-only, every drive failed, or the domain is unknown
 };
-
-enum class MissReason : uint8_t {
-  kNone,
-  kAbsent,
-  kExpired,
-  kLineage,
-  kCorrupt,
-  kDeadline,
-  kIo,
-  kDriveDown,
-  kDomainGone,
-  kBusy
-};
-inline constexpr size_t kNumMissReasons = 10;
-std::string_view miss_reason_name(MissReason reason);
 
 class StoreImpl;
 
@@ -156,7 +142,7 @@ struct StoreStats {
   uint64_t dropped_full = 0, dropped_budget = 0, dropped_no_room = 0, dropped_error = 0;
   uint64_t evicted = 0, expired = 0, broken_promises = 0;  // the last one stays 0
   uint64_t lookups = 0, hit_blocks = 0, loaded_blocks = 0, verified_bytes = 0;
-  std::array<uint64_t, kNumMissReasons> misses{};
+  std::array<uint64_t, kNumStoreMissReasons> misses{};
   double projected_retention_s = 0;  // promisable bytes / rate of promised writes over the last hours
   std::vector<DriveStats> drives;
 };

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "store/keys.h"
+#include "cache/keys.h"
 #include "store/simulated_disk.h"
 #include "store/store.h"
 

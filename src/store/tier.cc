@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "store/little_endian.h"
+#include "base/little_endian.h"
 
 namespace deepinfer::store {
 namespace {

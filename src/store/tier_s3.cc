@@ -15,7 +15,7 @@
 #include <ctime>
 #include <mutex>
 
-#include "store/crypto.h"
+#include "crypto/crypto.h"
 #include "store/s3_signature.h"
 #include "store/tier.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "store/little_endian.h"
+#include "base/little_endian.h"
 #include "store/store_impl.h"
 
 namespace deepinfer::store {

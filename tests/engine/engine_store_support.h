@@ -31,7 +31,7 @@ class StoreOnDisk {
     options.drives = {path_};
     options.capacity_bytes = 64 << 20;
     options.commit_delay = std::chrono::milliseconds(1);
-    options.fingerprint = store::sha256(std::as_bytes(std::span(&weights, 1)));
+    options.fingerprint = sha256(std::as_bytes(std::span(&weights, 1)));
     options.master_key[0] = std::byte{1};
     options.shared_domains = shared_domains;
     options.read_bytes = 1 << 20;

@@ -388,7 +388,7 @@ class EngineTierTest : public EngineStoreTest {
     engine_.reset();
     ASSERT_TRUE(tier.ok()) << tier.error().message();
     const uint64_t weights = 1;
-    tier_ = std::make_unique<store::GuardedTier>(*tier, store::sha256(std::as_bytes(std::span(&weights, 1))),
+    tier_ = std::make_unique<store::GuardedTier>(*tier, sha256(std::as_bytes(std::span(&weights, 1))),
                                                  system_clock(),
                                                  store::GuardedTier::Options{.first_cool_down = std::chrono::seconds(300)});
     options.store_tier = tier_.get();

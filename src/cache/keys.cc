@@ -1,8 +1,8 @@
-#include "store/keys.h"
+#include "cache/keys.h"
 
-#include "store/little_endian.h"
+#include <vector>
 
-namespace deepinfer::store {
+namespace deepinfer {
 namespace {
 
 using Part = std::span<const std::byte>;
@@ -13,7 +13,7 @@ Part bytes_of(const uint64_t& number) {
 
 }  // namespace
 
-Result<Digest> fingerprint(const Identity& identity) {
+Result<Digest> kv_fingerprint(const KvIdentity& identity) {
   const auto missing = [](std::string_view field) {
     return Error(Code::kInvalidArgument,
                  "KV identity: {} is missing; without it blocks of another model could be used", field);
@@ -58,4 +58,4 @@ Digest ChainHasher::next(const Digest& parent, Part tokens, Part extras) {
   return mac_.digest(parts);
 }
 
-}  // namespace deepinfer::store
+}  // namespace deepinfer

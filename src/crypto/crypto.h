@@ -1,17 +1,21 @@
-// The few primitives the store needs, all of OpenSSL: keyed BLAKE2b, HKDF, AES-256-GCM, random bytes.
+// The few primitives that names and secrets need, all of OpenSSL: keyed BLAKE2b, SHA-256, HKDF, AES-256-GCM, random
+// bytes.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
-#include "store/format.h"
 
 struct evp_mac_ctx_st;
 
-namespace deepinfer::store {
+namespace deepinfer {
 
+using Digest = std::array<std::byte, 32>;
 using Key = std::array<std::byte, 32>;
 using GcmTag = std::array<std::byte, 16>;
 using GcmNonce = std::array<std::byte, 12>;
@@ -47,8 +51,10 @@ GcmTag gcm_encrypt(const Key& key, const GcmNonce& nonce, std::span<const std::b
 Status gcm_decrypt(const Key& key, const GcmNonce& nonce, std::span<const std::byte> authenticated,
                    std::span<std::byte> text, const GcmTag& tag);
 
+std::string hex(std::span<const std::byte> bytes);
+
 inline std::span<const std::byte> as_bytes(std::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
-}  // namespace deepinfer::store
+}  // namespace deepinfer

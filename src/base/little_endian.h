@@ -6,9 +6,9 @@
 #include <cstring>
 #include <span>
 
-namespace deepinfer::store {
+namespace deepinfer {
 
-static_assert(std::endian::native == std::endian::little, "the store writes native integers");
+static_assert(std::endian::native == std::endian::little, "files hold native integers");
 
 template <typename T>
 T get_le(std::span<const std::byte> bytes, size_t offset) {
@@ -22,4 +22,4 @@ void put_le(std::span<std::byte> bytes, size_t offset, const T& value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
 }
 
-}  // namespace deepinfer::store
+}  // namespace deepinfer

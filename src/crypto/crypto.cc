@@ -1,4 +1,4 @@
-#include "store/crypto.h"
+#include "crypto/crypto.h"
 
 #include <openssl/core_names.h>
 #include <openssl/crypto.h>
@@ -6,9 +6,9 @@
 #include <openssl/kdf.h>
 #include <openssl/rand.h>
 
-#include "store/little_endian.h"
+#include <vector>
 
-namespace deepinfer::store {
+namespace deepinfer {
 namespace {
 
 unsigned char* raw(std::span<std::byte> bytes) {
@@ -121,4 +121,10 @@ Status gcm_decrypt(const Key& key, const GcmNonce& nonce, std::span<const std::b
   return {};
 }
 
-}  // namespace deepinfer::store
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+}  // namespace deepinfer
