@@ -9,6 +9,7 @@
 #include "apps/inspect_command.h"
 #include "apps/kv_command.h"
 #include "apps/make_checkpoint_command.h"
+#include "apps/plan_command.h"
 #include "apps/recipe_check_command.h"
 #include "apps/serve_command.h"
 #include "apps/tokenize_command.h"
@@ -26,6 +27,7 @@ constexpr AddCommand kCommands[] = {
     add_inspect_command,
     add_verify_command,
     add_kv_command,
+    add_plan_command,
     add_calibrate_command,
     add_make_checkpoint_command,
     add_tokenize_command,

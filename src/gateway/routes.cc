@@ -186,6 +186,7 @@ const std::vector<Route>& routes() {
       {"GET", "/", show_page, true},
       {"GET", "/page.css", show_page, true},
       {"GET", "/page.js", show_page, true},
+      {"GET", "/planner", show_planner, true},
       {"GET", "/health", show_health, true},
       {"GET", "/metrics", show_metrics},
       {"GET", "/status", show_status},

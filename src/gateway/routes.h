@@ -25,6 +25,7 @@ void route(GatewayCore& core, const ExchangePtr& exchange);
 
 // ---- Handlers that have files of their own ----
 void show_page(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void show_planner(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
