@@ -120,6 +120,9 @@ void add_traffic(Deployment& d, Basis& b) {
   b.input = m.figure("input_rate", "Input", kTokensPerSecond, d.requests * d.input_tokens);
   b.misses = m.figure("miss_tokens", "of it to compute", kTokensPerSecond, b.input * (1 - d.hit));
   b.output = m.figure("output_rate", "Output", kTokensPerSecond, d.requests * d.output_tokens);
+  m.figure("request_blocks", "Blocks of a mean input", kNumber,
+           d.input_tokens * constant(1, kRequests) / d.block_tokens);
+  m.figure("request_kv", "KV of a mean input", kMegabytes, d.input_tokens * constant(1, kRequests) * d.kv_bytes);
   m.figure("answers", "Answers at a time", kRequests, b.output / d.user_speed);
 }
 

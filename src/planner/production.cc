@@ -152,6 +152,7 @@ Basis add_traffic_figures(Production& p) {
       m.figure("computed_per_day", "Tokens computed", kTrillionTokensPerDay, p.traffic * (new_tokens / mean), {6});
   m.figure("growth", "Growth of tokens computed since February 2025", kTimes,
            computed / (p.input_2025 - p.hits_2025 + p.output_2025), {7, "", Claim{17, 1, "about 17"}});
+  m.figure("saved_tokens", "Tokens served for each that is computed", kNumber, p.traffic / computed);
   m.group("Revenue");
   const auto prefill = m.figure(
       "prefill_revenue", "Revenue of a prefill card at off-peak list price", kDollarsPerCardHour,
