@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "machine_probe.h"
-#include "store/index.h"
+#include "store/log/index.h"
 #include "cache/keys.h"
 #include "store/store.h"
 

@@ -1,7 +1,8 @@
 """Holds the includes of src/ to src/layers.txt.
 
 Fails on an include of a room that the row of the including room does not name, on a cycle between rows, on a room
-without a row and on a row without a room. Test files of a room follow the row of their room.
+without a row and on a row without a room. Test files of a room follow the row of their room. A row `room/part` makes a
+folder of a room a place with a law of its own; a row that names the room means its parts, too.
 Usage: check_layers.py [SRC_DIRECTORY]   Prints one line a fault; exits with 1 when there is one.
 """
 
@@ -22,25 +23,35 @@ def read_rows(path):
         if text:
             room, _, allowed = text.partition(":")
             rows[room.strip()] = set(allowed.split())
-    return {room: set(rows) if EVERY_ROOM in allowed else allowed | {FREE_FOR_ALL} for room, allowed in rows.items()}
+
+    def meant(room, allowed):
+        if EVERY_ROOM in allowed:
+            return set(rows)
+        parts = {part for part in rows if part.split("/")[0] in allowed and part.split("/")[0] != room}
+        return allowed | parts | {FREE_FOR_ALL}
+
+    return {room: meant(room, allowed) for room, allowed in rows.items()}
 
 
-def included_rooms(file, rooms):
-    """The rooms of `#include "room/..."` in one file. An include without a folder would be of the same room."""
-    for target in INCLUDE.findall(file.read_text()):
-        room = target.split("/")[0]
+def room_of(path, rooms):
+    """The room of a path below src/: its folder and subfolder where that has a row, else its folder; None for neither."""
+    folders = str(path).split("/")
+    for room in ("/".join(folders[:2]), folders[0]):
         if room in rooms:
-            yield room, target
+            return room
+    return None
 
 
 def include_faults(source, rows, rooms):
-    for room in sorted(rooms & rows.keys()):
-        for file in sorted((source / room).rglob("*")):
-            if file.suffix not in (".h", ".cc", ".inc"):
-                continue
-            for used, target in included_rooms(file, rooms):
-                if used != room and used not in rows[room]:
-                    yield f'{file.relative_to(source)}: includes "{target}", but {room} may not include {used}'
+    for file in sorted(source.rglob("*")):
+        where = file.relative_to(source)
+        room = room_of(where, rooms)
+        if file.suffix not in (".h", ".cc", ".inc") or room not in rows:
+            continue
+        for target in INCLUDE.findall(file.read_text()):
+            used = room_of(target, rooms)  # an include without a folder would be of the same room
+            if used not in (None, room) and used not in rows[room]:
+                yield f'{where}: includes "{target}", but {room} may not include {used}'
 
 
 def cycle_faults(rows):
@@ -68,7 +79,8 @@ def cycle_faults(rows):
 
 def find_faults(source):
     rows = read_rows(source / "layers.txt")
-    rooms = {folder.name for folder in source.iterdir() if folder.is_dir()}
+    parts = {row for row in rows if "/" in row and (source / row).is_dir()}
+    rooms = parts | {folder.name for folder in source.iterdir() if folder.is_dir()}
     faults = [f"layers.txt: room {room} has no row" for room in sorted(rooms - rows.keys())]
     faults += [f"layers.txt: row {room} has no folder" for room in sorted(rows.keys() - rooms)]
     for room, allowed in rows.items():

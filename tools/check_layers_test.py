@@ -41,6 +41,25 @@ def test_a_test_file_follows_the_row_of_its_room(tree):
     ]
 
 
+def test_a_part_of_a_room_has_a_row_of_its_own(tree):
+    append(tree / "store/io/planted.h", '#include "store/store.h"\n#include "crypto/crypto.h"\n')
+    assert find_faults(tree) == [
+        'store/io/planted.h: includes "store/store.h", but store/io may not include store',
+        'store/io/planted.h: includes "crypto/crypto.h", but store/io may not include crypto',
+    ]
+
+
+def test_who_may_include_a_room_may_include_its_parts(tree):
+    append(tree / "engine/planted.h", '#include "store/tiers/tier.h"\n')
+    append(tree / "api/planted.h", '#include "store/tiers/tier.h"\n')
+    assert find_faults(tree) == ['api/planted.h: includes "store/tiers/tier.h", but api may not include store/tiers']
+
+
+def test_a_part_that_includes_its_room_is_a_cycle(tree):
+    replace_row(tree, "store/io", "store/io: store")
+    assert find_faults(tree) == ["layers.txt: cycle store -> store/io -> store"]
+
+
 def test_apps_may_include_every_room(tree):
     append(tree / "apps/planted.cc", '#include "engine/engine.h"\n#include "gateway/gateway.h"\n')
     assert find_faults(tree) == []

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "store/format.h"
+#include "store/log/format.h"
 
 namespace deepinfer {
 

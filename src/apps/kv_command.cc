@@ -8,7 +8,7 @@
 #include <string>
 
 #include "json/json.h"
-#include "store/inspect.h"
+#include "store/log/inspect.h"
 
 namespace deepinfer {
 namespace {

@@ -9,7 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
 #include "store/store.h"
-#include "store/tier.h"
+#include "store/tiers/tier.h"
 
 namespace deepinfer {
 

@@ -23,7 +23,7 @@
 #include "base/clock.h"
 #include "cache/prefix_cache.h"
 #include "store/store.h"
-#include "store/tier.h"
+#include "store/tiers/tier.h"
 
 namespace deepinfer {
 

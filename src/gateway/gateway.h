@@ -17,7 +17,7 @@
 #include "net/http_server.h"
 #include "recipe/recipe.h"
 #include "store/store.h"
-#include "store/tier.h"
+#include "store/tiers/tier.h"
 #include "tokenizer/tokenizer.h"
 
 namespace deepinfer {

@@ -10,7 +10,7 @@
 #include "gateway/token_source.h"
 #include "net/http_server.h"
 #include "store/store.h"
-#include "store/tier.h"
+#include "store/tiers/tier.h"
 
 namespace deepinfer {
 

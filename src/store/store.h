@@ -23,9 +23,9 @@
 
 #include "base/clock.h"
 #include "cache/miss_reason.h"
-#include "store/domains.h"
-#include "store/format.h"
-#include "store/io_backend.h"
+#include "store/tenants/domains.h"
+#include "store/log/format.h"
+#include "store/io/io_backend.h"
 
 namespace deepinfer::store {
 

@@ -5,7 +5,7 @@
 
 #include "engine/block_shape.h"
 #include "engine_support.h"
-#include "store/faulty_backend.h"
+#include "store/io/faulty_backend.h"
 #include "store/store.h"
 
 namespace deepinfer {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "engine_store_support.h"
-#include "store/tier.h"
+#include "store/tiers/tier.h"
 
 namespace deepinfer {
 namespace {

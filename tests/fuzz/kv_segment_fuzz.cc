@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "base/crc32c.h"
-#include "store/domains.h"
-#include "store/format.h"
+#include "store/tenants/domains.h"
+#include "store/log/format.h"
 
 namespace deepinfer::store {
 namespace {

@@ -1,0 +1,578 @@
+#include "store/store.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked_math.h"
+#include "base/log.h"
+#include "store/log/store_impl.h"
+
+namespace deepinfer::store {
+namespace {
+
+constexpr size_t kQueueDepth = 64;
+constexpr std::string_view kDomainsFile = "domains";
+
+}  // namespace
+
+// ---- Hit
+// --------------------------------------------------------------------------------------------------------------
+
+Hit::~Hit() {
+  if (store_ != nullptr && !pinned_.empty()) store_->unpin(pinned_);
+}
+
+Hit::Hit(Hit&& other) noexcept {
+  *this = std::move(other);
+}
+
+Hit& Hit::operator=(Hit&& other) noexcept {
+  std::swap(store_, other.store_);
+  std::swap(domain_, other.domain_);
+  std::swap(first_index_, other.first_index_);
+  std::swap(blocks_, other.blocks_);
+  std::swap(pinned_, other.pinned_);
+  std::swap(reason_, other.reason_);
+  return *this;
+}
+
+// ---- time
+// -------------------------------------------------------------------------------------------------------------
+
+uint64_t StoreImpl::now_ms() const {
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(clock_.wall_now().time_since_epoch()).count());
+}
+
+uint64_t StoreImpl::use_hour_of(const IndexEntry& entry, uint64_t hour) const {
+  return hour - ((hour - entry.use_hour) & (kUseHours - 1));
+}
+
+uint64_t StoreImpl::expiry_of(uint32_t domain, RetentionClass retention, uint64_t use_hour) const {
+  const DomainInfo* info = domains_.get(domain);
+  const bool own = info != nullptr && info->retention == retention;
+  switch (retention) {
+    case RetentionClass::kGuaranteed:
+      return use_hour + (own ? info->ttl_hours : 72);
+    case RetentionClass::kAgent:
+      return use_hour + (own ? info->ttl_hours : 168);
+    case RetentionClass::kPublic:
+      return kNever;
+    case RetentionClass::kBestEffort:
+      return 0;
+  }
+  return 0;
+}
+
+// ---- opening
+// ----------------------------------------------------------------------------------------------------------
+
+StoreImpl::StoreImpl(const StoreOptions& options, IoBackend& backend, const Clock& clock, Geometry geometry,
+                     Index index)
+    : options_(options),
+      backend_(backend),
+      clock_(clock),
+      geometry_(geometry),
+      domains_(options.master_key),
+      index_(std::move(index)) {}
+
+Status StoreImpl::open() {
+  const bool writing = options_.mode == StoreMode::kReadWrite;
+  uint64_t capacity = 0;
+  for (const std::string& path : options_.drives) {
+    auto drive = std::make_unique<Drive>();
+    drive->number = drives_.size();
+    drive->path = path;
+    drives_.push_back(std::move(drive));
+    const Status opened = open_drive(*drives_.back());
+    if (!opened.ok()) {
+      // A drive that is gone costs its blocks, not the service; the first one holds the domains and must be
+      // there.
+      if (drives_.size() == 1 || opened.error().code() == Code::kUnavailable) return opened;
+      degrade(*drives_.back(), Health::kFailed, opened.error().message());
+      continue;
+    }
+    capacity += drives_.back()->capacity;
+  }
+  promises_.set_limit(static_cast<uint64_t>(static_cast<double>(capacity) * options_.promised_share));
+
+  const auto table = read_file(backend_, options_.drives[0] + "/" + std::string(kDomainsFile));
+  if (table.ok()) {
+    if (const Status loaded = domains_.load(*table); !loaded.ok())
+      return loaded.error().in(options_.drives[0]);
+  } else if (table.error().code() != Code::kNotFound) {
+    return table.error();
+  }
+  for (const DomainInfo& domain : domains_.all())
+    if (domain.live) promises_.set_quota(domain.number, domain.quota_bytes);
+  if (const size_t count = domains_.num_private(); options_.shared_domains && count > 0) {
+    log::warn(
+        "kv store: {}: {} tenants had blocks here before there was a remote tier; they share none with other "
+        "machines until their domain is deleted (DELETE /kv/domain/...)",
+        options_.drives[0], count);
+  }
+
+  for (auto& drive : drives_) {
+    if (drive->health == Health::kFailed) continue;
+    if (!options_.threads || !writing) {
+      recover(*drive);
+    } else {
+      drive->thread = std::thread([this, d = drive.get()] { drive_loop(*d, stop_.get_token()); });
+    }
+  }
+  return {};
+}
+
+Status StoreImpl::open_drive(Drive& drive) {
+  const bool writing = options_.mode == StoreMode::kReadWrite;
+  if (writing) {
+    RETURN_IF_ERROR(backend_.make_directory(drive.path));
+    RETURN_IF_ERROR(backend_.make_directory(drive.path + "/lost"));
+    ASSIGN_OR_RETURN(drive.lock, backend_.lock(drive.path + "/LOCK"));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, backend_.list(drive.path));
+    for (const std::string& name : names)  // half-made tables of a writer that was killed
+      if (name.ends_with(".new")) RETURN_IF_ERROR(backend_.remove(drive.path + "/" + name));
+  }
+  const auto bytes = read_file(backend_, drive.path + "/drive.meta");
+  Result<DriveMeta> meta = bytes.ok() ? parse_drive_meta(*bytes) : Result<DriveMeta>(bytes.error());
+  if (!meta.ok() && !writing) return meta.error().in(drive.path);
+  if (!meta.ok() && meta.error().code() == Code::kUnimplemented) return meta.error().in(drive.path);
+  if (meta.ok()) {
+    drive.meta = *meta;
+  } else {
+    if (meta.error().code() != Code::kNotFound)
+      log::warn("kv store: {}: {}; the drive starts empty", drive.path, meta.error().message());
+    random_bytes(drive.meta.id);
+    drive.meta.created_ms = now_ms();
+  }
+  if (writing) {
+    ++drive.meta.epoch;
+    std::array<std::byte, kHeaderBytes> page;
+    write_drive_meta(page, drive.meta);
+    RETURN_IF_ERROR(replace_file(backend_, drive.path, "drive.meta", page));
+  }
+  drive.next_sequence = drive.meta.epoch * kSequencesPerEpoch + 1;
+  drive.next_generation = (drive.meta.epoch << 24) + 1;
+
+  ASSIGN_OR_RETURN(const Space space, backend_.space(drive.path));
+  drive.capacity = options_.capacity_bytes != 0 ? options_.capacity_bytes : space.free_bytes / 10 * 9;
+  if (drive.capacity < 4 * geometry_.file_bytes() && writing)
+    return Error(Code::kInvalidArgument, "{}: capacity of {} bytes, expected room for 4 segments of {}",
+                 drive.path, drive.capacity, geometry_.file_bytes());
+
+  const size_t copy_bytes = std::max({std::min(size_t{4} << 20, size_t{geometry_.slot_bytes} * 36),
+                                      size_t{geometry_.slot_bytes} * 2,
+                                      static_cast<size_t>(geometry_.footer_bytes(geometry_.num_slots))});
+  ASSIGN_OR_RETURN(drive.copy_queue, backend_.make_queue(kQueueDepth, copy_bytes));
+  ASSIGN_OR_RETURN(drive.meta_queue, backend_.make_queue(4, geometry_.footer_bytes(geometry_.num_slots)));
+  if (writing) {
+    const size_t slots = std::max<size_t>(2, options_.staging_bytes / geometry_.slot_bytes);
+    ASSIGN_OR_RETURN(drive.write_queue, backend_.make_queue(kQueueDepth, slots * geometry_.slot_bytes));
+    drive.ring.resize(slots);
+  }
+  const size_t read_bytes = std::max<size_t>(options_.read_bytes, size_t{geometry_.slot_bytes} * 2);
+  for (size_t i = 0; i < options_.read_queues; ++i) {
+    ASSIGN_OR_RETURN(auto queue, backend_.make_queue(options_.read_depth, read_bytes));
+    drive.idle_queues.push_back(std::move(queue));
+  }
+  drive.scrubbed_at = clock_.now();
+  drive.touched_at = clock_.now();
+  return {};
+}
+
+StoreImpl::~StoreImpl() {
+  if (options_.threads) (void)flush(clock_.now() + options_.write_limit);
+  stop_.request_stop();
+  for (auto& drive : drives_) {
+    {
+      const std::lock_guard lock(mu_);
+      drive->wake.notify_all();
+    }
+    if (drive->thread.joinable()) drive->thread.join();
+    if (options_.mode == StoreMode::kReadWrite && writable(*drive)) (void)write_touched(*drive);
+  }
+}
+
+void StoreImpl::drive_loop(Drive& drive, std::stop_token stop) {
+  recover(drive);
+  std::unique_lock lock(mu_);
+  while (!stop.stop_requested()) {
+    const size_t full = std::max<size_t>(1, options_.commit_bytes / geometry_.slot_bytes);
+    auto until = clock_.now() + std::chrono::seconds(1);
+    if (drive.num_ready > 0)
+      until = flushing_ > 0 || drive.num_ready >= full
+                  ? clock_.now()
+                  : drive.ring[drive.ring_tail].since + options_.commit_delay;
+    if (until > clock_.now() && drive.wake.wait_until(lock, until) == std::cv_status::no_timeout) continue;
+    lock.unlock();
+    step_drive(drive, false);
+    lock.lock();
+  }
+}
+
+bool StoreImpl::step() {
+  CHECK(!options_.threads);
+  bool did = false;
+  for (auto& drive : drives_) did |= step_drive(*drive, true);
+  return did;
+}
+
+void StoreImpl::degrade(Drive& drive, Health health, const std::string& why) {
+  const std::lock_guard lock(mu_);
+  if (drive.health == Health::kFailed || drive.health == health) return;
+  drive.health = health;
+  drive.why = why;
+  log::error("kv store: {}: {}: {}", drive.path,
+             health == Health::kFailed ? "given up" : "read-only from now on", why);
+  progress_.notify_all();
+}
+
+// ---- domains
+// ----------------------------------------------------------------------------------------------------------
+
+Status StoreImpl::save_domains() {
+  std::vector<std::byte> bytes;
+  {
+    const std::lock_guard lock(mu_);
+    bytes = domains_.serialize();
+  }
+  return replace_file(backend_, options_.drives[0], std::string(kDomainsFile), bytes);
+}
+
+Result<uint32_t> StoreImpl::domain(std::string_view name) {
+  uint32_t number = 0;
+  {
+    const std::lock_guard lock(mu_);
+    if (const auto found = domains_.find(name)) return *found;
+    if (options_.mode == StoreMode::kReadOnly)
+      return Error(Code::kUnavailable, "KV domain: unknown here, and this process does not write");
+    number = domains_.create(name, now_ms(), options_.shared_domains);
+  }
+  if (const Status saved = save_domains(); !saved.ok()) {
+    const std::lock_guard lock(mu_);
+    domains_.get(number)->id = {};  // it was never there: its name was not deleted
+    domains_.destroy(number);  // its secret is not on disk: blocks under it would be lost at the next start
+    return saved.error();
+  }
+  return number;
+}
+
+std::optional<uint32_t> StoreImpl::find_domain(std::string_view name) const {
+  const std::lock_guard lock(mu_);
+  return domains_.find(name);
+}
+
+Result<Key> StoreImpl::chain_key(uint32_t number) const {
+  const std::lock_guard lock(mu_);
+  const DomainInfo* domain = domains_.get(number);
+  if (domain == nullptr) return Error(Code::kNotFound, "KV domain {}: unknown or deleted", number);
+  return DomainTable::chain_key(*domain);
+}
+
+Status StoreImpl::set_quota(uint32_t number, uint64_t quota_bytes, RetentionClass retention,
+                            uint32_t ttl_hours) {
+  if (ttl_hours == 0 || ttl_hours > kMaxTtlHours)
+    return Error(Code::kInvalidArgument, "time to live of {} hours, expected 1 to {}", ttl_hours,
+                 kMaxTtlHours);
+  {
+    const std::lock_guard lock(mu_);
+    DomainInfo* domain = domains_.get(number);
+    if (domain == nullptr) return Error(Code::kNotFound, "KV domain {}: unknown or deleted", number);
+    uint64_t sum = 0;
+    for (const DomainInfo& other : domains_.all())
+      if (other.live && other.number != number && other.quota_bytes != UINT64_MAX) sum += other.quota_bytes;
+    const auto with_copies =
+        static_cast<uint64_t>(static_cast<double>(sum + quota_bytes) * (1 + options_.reinsertion_share));
+    if (quota_bytes != UINT64_MAX && with_copies > promises_.limit_bytes())
+      return Error(Code::kResourceExhausted,
+                   "quotas of {} bytes and {} for copies exceed the {} bytes that can be promised",
+                   sum + quota_bytes, with_copies - sum - quota_bytes, promises_.limit_bytes());
+    domain->quota_bytes = quota_bytes;
+    domain->retention = retention;
+    domain->ttl_hours = ttl_hours;
+    promises_.set_quota(number, quota_bytes);
+  }
+  return save_domains();
+}
+
+Status StoreImpl::delete_domain(uint32_t number) {
+  {
+    const std::lock_guard lock(mu_);
+    if (!domains_.destroy(number)) return Error(Code::kNotFound, "KV domain {}: unknown or deleted", number);
+    promises_.forget(number);
+  }
+  return save_domains();
+}
+
+std::vector<DomainInfo> StoreImpl::domains() const {
+  const std::lock_guard lock(mu_);
+  std::vector<DomainInfo> all = domains_.all();
+  for (DomainInfo& domain : all) wipe(domain.secret);
+  return all;
+}
+
+// ---- put
+// --------------------------------------------------------------------------------------------------------------
+
+// Blocks of a chain stay on one drive, so that they lie side by side.
+Drive* StoreImpl::choose_drive(const BlockInfo& block) {
+  if (const auto waiting = pending_.find(block.parent); waiting != pending_.end()) {
+    Drive& drive = *drives_[waiting->second.second];
+    if (writable(drive)) return &drive;
+  }
+  if (const auto entry = index_.find(block.parent)) {
+    Drive& drive = *drives_[segments_[entry->at.segment].drive];
+    if (writable(drive)) return &drive;
+  }
+  Drive* best = nullptr;
+  for (auto& drive : drives_) {
+    if (!writable(*drive)) continue;
+    if (best == nullptr || drive->ring_count * best->ring.size() < best->ring_count * drive->ring.size() ||
+        (drive->ring_count == best->ring_count && drive->stats.written_bytes < best->stats.written_bytes))
+      best = drive.get();
+  }
+  return best;
+}
+
+PutResult StoreImpl::put(const BlockInfo& block, std::span<const std::byte> payload) {
+  CHECK(payload.size() == geometry_.payload_bytes);
+  if (options_.mode == StoreMode::kReadOnly) return PutResult::kRefused;
+  Drive* drive = nullptr;
+  Staged* staged = nullptr;
+  std::span<std::byte> slot;
+  {
+    const std::lock_guard lock(mu_);
+    ++stats_.puts;
+    const DomainInfo* domain = domains_.get(block.domain);
+    if (domain == nullptr) return PutResult::kRefused;
+    const uint64_t hour = now_hour();
+    promises_.advance(hour);
+    if (const auto entry = index_.find(block.key)) {
+      const Segment& segment = segments_[entry->at.segment];
+      const bool usable = segment.use != SegmentUse::kFree && segment.use != SegmentUse::kGone &&
+                          (entry->retention == RetentionClass::kBestEffort ||
+                           expiry_of(block.domain, entry->retention, use_hour_of(*entry, hour)) >= hour);
+      if (usable && !(entry->lineage == Lineage::kDerived && block.lineage == Lineage::kExact)) {
+        count_use(block.domain, block.key, *entry);
+        ++stats_.present;
+        return PutResult::kPresent;
+      }
+    }
+    if (const auto waiting = pending_.find(block.key);
+        waiting != pending_.end() &&
+        !(waiting->second.first == Lineage::kDerived && block.lineage == Lineage::kExact)) {
+      ++stats_.present;
+      return PutResult::kPresent;
+    }
+    drive = choose_drive(block);
+    if (drive == nullptr) return PutResult::kRefused;
+    if (drive->ring_count == drive->ring.size()) {
+      ++stats_.dropped_full;
+      return PutResult::kFull;
+    }
+    RetentionClass retention = block.retention.value_or(domain->retention);
+    uint64_t expiry = expiry_of(block.domain, retention, hour);
+    if (drive->day != hour / 24) {
+      drive->day = hour / 24;
+      drive->day_bytes = 0;
+      drive->corrupt_today = 0;
+    }
+    if (const uint64_t budget = options_.write_budget_bytes_per_day; budget != 0) {
+      const bool last = retention != RetentionClass::kBestEffort && !block.one_shot;
+      const uint64_t limit = block.one_shot ? budget / 10 * 8 : budget;
+      if (!last && drive->day_bytes + geometry_.slot_bytes > limit) {
+        ++stats_.dropped_budget;
+        return PutResult::kOverBudget;
+      }
+    }
+    if (retention != RetentionClass::kBestEffort) {
+      const uint64_t ms = now_ms();
+      promised_rate_ *= std::exp(-static_cast<double>(ms - std::min(ms, promised_rate_ms_)) / 7.2e6);
+      promised_rate_ += geometry_.slot_bytes / 7200.0;
+      promised_rate_ms_ = ms;
+      if (!promises_.reserve(block.domain, geometry_.slot_bytes, expiry)) {
+        retention = RetentionClass::kBestEffort;
+        expiry = 0;
+        ++stats_.demoted;
+      }
+    }
+    const size_t at = (drive->ring_tail + drive->ring_count) % drive->ring.size();
+    ++drive->ring_count;
+    drive->day_bytes += geometry_.slot_bytes;
+    staged = &drive->ring[at];
+    *staged = {block, retention, expiry, now_ms(), clock_.now(), false};
+    slot = drive->write_queue->memory().subspan(at * geometry_.slot_bytes, geometry_.slot_bytes);
+    pending_[block.key] = {block.lineage, drive->number};
+    ++queued_;
+  }
+  std::memcpy(slot.data() + kHeaderBytes, payload.data(), payload.size());
+  const std::lock_guard lock(mu_);
+  staged->ready = true;
+  ++drive->num_ready;
+  const size_t full = std::max<size_t>(1, options_.commit_bytes / geometry_.slot_bytes);
+  if (drive->num_ready == 1 || drive->num_ready == full) drive->wake.notify_one();
+  return PutResult::kQueued;
+}
+
+Status StoreImpl::flush(Clock::time_point deadline) {
+  if (options_.mode == StoreMode::kReadOnly) return {};
+  std::unique_lock lock(mu_);
+  const uint64_t goal = queued_;
+  if (!options_.threads) {
+    while (finished_ < goal) {
+      lock.unlock();
+      const bool did = step();
+      lock.lock();
+      if (!did && finished_ < goal) return Error(Code::kUnavailable, "KV flush: no drive takes the blocks");
+    }
+    return {};
+  }
+  ++flushing_;
+  for (auto& drive : drives_) drive->wake.notify_one();
+  const bool done = progress_.wait_until(lock, deadline, [&] { return finished_ >= goal; });
+  --flushing_;
+  if (!done)
+    return Error(Code::kDeadlineExceeded, "KV flush: {} blocks are not written yet", goal - finished_);
+  return {};
+}
+
+Status StoreImpl::wait_ready(Clock::time_point deadline) {
+  std::unique_lock lock(mu_);
+  const bool ready = progress_.wait_until(lock, deadline, [&] {
+    return std::none_of(drives_.begin(), drives_.end(),
+                        [](const auto& drive) { return drive->health == Health::kRecovering; });
+  });
+  return ready ? Status() : Status(Error(Code::kDeadlineExceeded, "KV store: recovery goes on"));
+}
+
+StoreStats StoreImpl::stats() const {
+  const std::lock_guard lock(mu_);
+  StoreStats stats = stats_;
+  stats.backend = backend_.name();
+  stats.records = index_.size();
+  stats.index_bytes = index_.memory_bytes();
+  stats.queued_bytes = (queued_ - finished_) * geometry_.slot_bytes;
+  stats.promised_bytes = promises_.promised_bytes();
+  stats.promised_limit_bytes = promises_.limit_bytes();
+  const uint64_t ms = now_ms();
+  const double rate =
+      promised_rate_ * std::exp(-static_cast<double>(ms - std::min(ms, promised_rate_ms_)) / 7.2e6);
+  stats.projected_retention_s = static_cast<double>(promises_.limit_bytes()) / std::max(rate, 1.0);
+  for (const auto& drive : drives_) {
+    DriveStats one = drive->stats;
+    one.path = drive->path;
+    one.capacity_bytes = drive->capacity;
+    one.used_bytes = drive->used;
+    one.quarantined_queues = drive->quarantine.size();
+    switch (drive->health) {
+      case Health::kRecovering:
+        one.state = "recovering";
+        break;
+      case Health::kOk:
+        one.state = "ok";
+        break;
+      case Health::kReadOnly:
+        one.state = "read-only: " + drive->why;
+        break;
+      case Health::kFailed:
+        one.state = "failed: " + drive->why;
+        break;
+    }
+    for (const Segment* segment : drive->segments) {
+      ++one.segments;
+      one.records += segment->live;
+      if (segment->use == SegmentUse::kFree) ++one.free_segments;
+    }
+    stats.drives.push_back(std::move(one));
+  }
+  return stats;
+}
+
+// ---- the face
+// ---------------------------------------------------------------------------------------------------------
+
+Store::Store(std::unique_ptr<StoreImpl> impl) : impl_(std::move(impl)) {}
+Store::~Store() = default;
+
+Result<std::unique_ptr<Store>> Store::open(const StoreOptions& asked, IoBackend& backend,
+                                           const Clock& clock) {
+  StoreOptions options = asked;
+  if (options.drives.empty()) return Error(Code::kInvalidArgument, "KV store: no drive was named");
+  uint64_t groups = 0;
+  for (const uint32_t bytes : options.group_bytes) groups += bytes;
+  if (groups != options.payload_bytes)
+    return Error(Code::kInvalidArgument, "KV store: groups of {} bytes, payload of {}", groups,
+                 options.payload_bytes);
+  if (options.fingerprint == Digest{})
+    return Error(Code::kInvalidArgument, "KV store: no fingerprint; blocks of another model could be used");
+  if (options.master_key == Key{}) return Error(Code::kInvalidArgument, "KV store: no master key");
+  uint64_t capacity = options.capacity_bytes;
+  if (capacity == 0) {
+    RETURN_IF_ERROR(backend.make_directory(options.drives[0]));
+    ASSIGN_OR_RETURN(const Space space, backend.space(options.drives[0]));
+    capacity = space.free_bytes / 10 * 9;
+  }
+  options.segment_bytes = std::min(options.segment_bytes, capacity / 16);
+  ASSIGN_OR_RETURN(const Geometry geometry, Geometry::make(options.payload_bytes, options.segment_bytes));
+  ASSIGN_OR_RETURN(Index index, Index::make(capacity / geometry.slot_bytes * options.drives.size()));
+  auto impl = std::make_unique<StoreImpl>(options, backend, clock, geometry, std::move(index));
+  RETURN_IF_ERROR(impl->open());
+  return std::unique_ptr<Store>(new Store(std::move(impl)));
+}
+
+Result<uint32_t> Store::domain(std::string_view name) {
+  return impl_->domain(name);
+}
+std::optional<uint32_t> Store::find_domain(std::string_view name) const {
+  return impl_->find_domain(name);
+}
+Result<Key> Store::chain_key(uint32_t domain) const {
+  return impl_->chain_key(domain);
+}
+Status Store::set_quota(uint32_t domain, uint64_t quota_bytes, RetentionClass retention, uint32_t ttl_hours) {
+  return impl_->set_quota(domain, quota_bytes, retention, ttl_hours);
+}
+Status Store::delete_domain(uint32_t domain) {
+  return impl_->delete_domain(domain);
+}
+std::vector<DomainInfo> Store::domains() const {
+  return impl_->domains();
+}
+PutResult Store::put(const BlockInfo& block, std::span<const std::byte> payload) {
+  return impl_->put(block, payload);
+}
+Status Store::flush(Clock::time_point deadline) {
+  return impl_->flush(deadline);
+}
+Hit Store::lookup(uint32_t domain, std::span<const Digest> keys, Lineage accept, uint32_t first_index) {
+  return impl_->lookup(domain, keys, accept, first_index);
+}
+LoadResult Store::load(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink) {
+  return impl_->load(hit, first, deadline, sink);
+}
+void Store::touch(uint32_t domain, std::span<const Digest> keys) {
+  impl_->touch(domain, keys);
+}
+size_t Store::scrub(size_t max_records, Clock::time_point deadline) {
+  return impl_->scrub(max_records, deadline);
+}
+Status Store::refresh() {
+  return impl_->refresh();
+}
+Status Store::wait_ready(Clock::time_point deadline) {
+  return impl_->wait_ready(deadline);
+}
+StoreStats Store::stats() const {
+  return impl_->stats();
+}
+const Geometry& Store::geometry() const {
+  return impl_->geometry();
+}
+const Digest& Store::fingerprint() const {
+  return impl_->fingerprint();
+}
+bool Store::step() {
+  return impl_->step();
+}
+
+}  // namespace deepinfer::store
