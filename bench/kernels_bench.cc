@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "json/json.h"
+#include "kernels/one_op.h"
 #include "kernels/ops.h"
 #include "kernels/quantize.h"
 #include "machine_probe.h"
@@ -130,7 +131,7 @@ class Suite {
       Case item{name, fmt::format("{}x{}", rows, cols), count, matrices->bytes(),
                 2.0 * static_cast<double>(rows * cols * count)};
       item.run = [=, this](const Ops& ops) {
-        ops.linear(context_, matrices->next(), {.values = x->data(), .count = count, .stride = cols},
+        run_linear(ops, context_, matrices->next(), {.values = x->data(), .count = count, .stride = cols},
                    {.bf16 = y->data(), .stride = rows});
       };
       if (kind == MatrixKind::kFp4) add_fast_product(item, matrices, x, y);
@@ -149,7 +150,7 @@ class Suite {
     (*select_ops("ref"))->encode_int8(x->data(), std::ssize(*x) / cols, cols, blocks->data());
     item.name += ", fast";
     item.run = [=, this](const Ops& ops) {
-      ops.linear(context_, matrices->next(), {.count = count, .stride = cols, .int8 = blocks->data()},
+      run_linear(ops, context_, matrices->next(), {.count = count, .stride = cols, .int8 = blocks->data()},
                  {.bf16 = y->data(), .stride = rows});
     };
     add(std::move(item));
@@ -169,7 +170,7 @@ class Suite {
         tasks.push_back({i < 2 ? shared->next() : up->next(), {.values = x->data(), .count = 1, .stride = kHidden},
                          {.bf16 = y->data() + i * kInner, .stride = kInner}});
       }
-      ops.linear_list(context_, tasks);
+      run_linear_list(ops, context_, tasks);
     };
     add(std::move(item));
   }
@@ -201,8 +202,9 @@ class Suite {
                 4.0 * static_cast<double>(tokens * kHeads * kHeadDim * (kWindow + kTop))};
       item.run = [=, this](const Ops& ops) {
         (void)rows, (void)pointers;  // keeps what the lists point at
-        ops.sparse_attention(context_, {tokens, kHeads, kHeadDim, 0.044f, sinks->data(), query->data(), lists->data(),
-                                        out->data(), kWindow});
+        run_attention(
+            ops, context_,
+            {tokens, kHeads, kHeadDim, 0.044f, sinks->data(), query->data(), lists->data(), out->data(), kWindow});
       };
       add(std::move(item));
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/linear_list.h"
+#include "kernels/one_op.h"
 #include "kernels/ops.h"
 #include "kernels/quantize.h"
 
@@ -117,12 +118,12 @@ void compare_products(const Ops& ref, const Ops& ops, KernelContext& ctx, const 
   const int64_t most = *std::max_element(counts.begin(), counts.end());
   std::vector<float> expected(most * w.rows), found(most * w.rows);
   std::vector<Bf16> rounded(most * w.rows);
-  ref.linear(ctx, w, x.rows(0, most), {.f32 = expected.data(), .stride = w.rows});
+  run_linear(ref, ctx, w, x.rows(0, most), {.f32 = expected.data(), .stride = w.rows});
   const auto expected_bits = bits_of(std::span<const float>(expected));
   for (const int64_t count : counts) {
     std::fill(found.begin(), found.end(), -1.0f);
-    ops.linear(ctx, w, x.rows(0, count), {.f32 = found.data(), .stride = w.rows});
-    ops.linear(ctx, w, x.rows(0, count), {.bf16 = rounded.data(), .stride = w.rows});
+    run_linear(ops, ctx, w, x.rows(0, count), {.f32 = found.data(), .stride = w.rows});
+    run_linear(ops, ctx, w, x.rows(0, count), {.bf16 = rounded.data(), .stride = w.rows});
     const auto found_bits = bits_of(std::span<const float>(found));
     for (int64_t i = 0; i < count * w.rows; ++i) {
       ASSERT_EQ(found_bits[i], expected_bits[i])
@@ -281,7 +282,7 @@ TEST_P(TableTest, FastProductsEqualTheReferenceForAnyNumberOfRows) {
         std::vector<float> y(count * rows);
         ActivationRows operand = x.rows(0, count);
         operand.int8 = blocks.data();
-        ops.linear(bench_.context(), matrix.view(), operand, {.f32 = y.data(), .stride = rows});
+        run_linear(ops, bench_.context(), matrix.view(), operand, {.f32 = y.data(), .stride = rows});
         return bits_of(std::span<const float>(y));
       };
       const auto expected = product(*ref_, most);
@@ -305,10 +306,10 @@ TEST_P(TableTest, FastProductsOfExactCodesAreThoseOfTheExactMode) {
   const Operand x = {values, cols};
   const auto blocks = int8_operand(x);
   std::vector<float> exact(3 * rows), fast(3 * rows);
-  ops_->linear(bench_.context(), matrix.view(), x.rows(0, 3), {.f32 = exact.data(), .stride = rows});
+  run_linear(*ops_, bench_.context(), matrix.view(), x.rows(0, 3), {.f32 = exact.data(), .stride = rows});
   ActivationRows operand = x.rows(0, 3);
   operand.int8 = blocks.data();
-  ops_->linear(bench_.context(), matrix.view(), operand, {.f32 = fast.data(), .stride = rows});
+  run_linear(*ops_, bench_.context(), matrix.view(), operand, {.f32 = fast.data(), .stride = rows});
   EXPECT_EQ(exact, fast);  // few whole numbers: every partial sum is exact, whatever its order
 }
 
@@ -316,11 +317,11 @@ TEST_P(TableTest, RowsMayBeGatheredAndMatricesCut) {
   const Matrix matrix = random_matrix(rng_, MatrixKind::kFp8, 96, 64);
   const Operand x = quantized_operand(random_bf16(rng_, 8 * 64, 3.0f), 64);
   std::vector<float> all(8 * 96), part(3 * 32);
-  ref_->linear(bench_.context(), matrix.view(), x.rows(0, 8), {.f32 = all.data(), .stride = 96});
+  run_linear(*ref_, bench_.context(), matrix.view(), x.rows(0, 8), {.f32 = all.data(), .stride = 96});
   const int32_t index[] = {5, 0, 7};
   ActivationRows gathered = x.rows(0, 3);
   gathered.row_index = index;
-  ops_->linear(bench_.context(), matrix.view().row_range(64, 32), gathered, {.f32 = part.data(), .stride = 32});
+  run_linear(*ops_, bench_.context(), matrix.view().row_range(64, 32), gathered, {.f32 = part.data(), .stride = 32});
   for (int i = 0; i < 3; ++i) {
     for (int n = 0; n < 32; ++n) ASSERT_EQ(part[i * 32 + n], all[index[i] * 96 + 64 + n]);
   }
@@ -337,14 +338,15 @@ TEST_P(TableTest, ListsOfProductsEqualTheirProductsAlone) {
     matrices.push_back(random_matrix(rng_, kinds[i], rows[i], cols));
     expected.emplace_back(rows[i] * counts[i]);
     found.emplace_back(rows[i] * counts[i]);
-    ref_->linear(bench_.context(), matrices[i].view(), x.rows(0, counts[i]), {.f32 = expected[i].data(), .stride = rows[i]});
+    run_linear(*ref_, bench_.context(), matrices[i].view(), x.rows(0, counts[i]),
+               {.f32 = expected[i].data(), .stride = rows[i]});
   }
   for (int i = 0; i < 4; ++i) {
     tasks.push_back({matrices[i].view(), x.rows(0, counts[i]), {.f32 = found[i].data(), .stride = rows[i]}});
   }
-  ops_->linear_list(bench_.context(), tasks);
+  run_linear_list(*ops_, bench_.context(), tasks);
   EXPECT_EQ(expected, found);
-  ops_->linear_list(bench_.context(), {});
+  run_linear_list(*ops_, bench_.context(), {});
 }
 
 TEST_P(TableTest, EveryWeightCodeDecodesToItsValue) {
@@ -354,8 +356,8 @@ TEST_P(TableTest, EveryWeightCodeDecodesToItsValue) {
   const std::vector<Bf16> ones(66 * 32, to_bf16(1.0f));
   for (const int64_t count : {1, 12, 66}) {
     std::vector<float> y(256 * count);
-    ops_->linear(bench_.context(), fp8->view(), {.values = ones.data(), .count = count, .stride = 32},
-                 {.f32 = y.data(), .stride = 256});
+    run_linear(*ops_, bench_.context(), fp8->view(), {.values = ones.data(), .count = count, .stride = 32},
+               {.f32 = y.data(), .stride = 256});
     for (int64_t i = 0; i < 256 * count; ++i) {
       const auto code = static_cast<uint8_t>(i % 256);
       if ((code & 127) == 127) {
@@ -531,14 +533,14 @@ TEST_P(TableTest, SparseAttentionEqualsTheReferenceForEveryListLength) {
     std::vector<float> sinks(heads, 0.3f);
     std::vector<Bf16> expected(query.size()), found(query.size());
     AttentionArgs args{tokens, heads, dim, 0.125f, sinks.data(), query.data(), lists.data(), expected.data(), 40};
-    ref_->sparse_attention(bench_.context(), args);
+    run_attention(*ref_, bench_.context(), args);
     args.out = found.data();
-    ops_->sparse_attention(bench_.context(), args);
+    run_attention(*ops_, bench_.context(), args);
     EXPECT_EQ(expected, found) << heads << " heads";
     args.num_tokens = 1;  // alone: the heads are split over threads
     args.lists += 17;
     args.query += 17 * heads * dim;
-    ops_->sparse_attention(bench_.context(), args);
+    run_attention(*ops_, bench_.context(), args);
     EXPECT_TRUE(std::equal(found.begin(), found.begin() + heads * dim, expected.begin() + 17 * heads * dim));
   }
 }

@@ -5,7 +5,6 @@
 
 #include "base/checked_math.h"
 #include "kernels/arm/neon.h"
-#include "kernels/linear_list.h"
 #include "kernels/ref/ref_ops.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/avx512.h"
@@ -23,15 +22,6 @@ const Ops& table() {
 
 }  // namespace ref
 
-void Ops::linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) const {
-  const int64_t shares = linear_shares(linear_cost(tasks), ctx.pool->num_threads());
-  ctx.pool->parallel_for(shares, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      run_linear_share(*this, tasks, {static_cast<int>(i), static_cast<int>(shares)});
-    }
-  });
-}
-
 void Ops::hc_mix(const HcParams& params, const Bf16* h, int64_t rows, int64_t hidden, float* products, HcMix* mixes,
                  std::byte* scratch) const {
   auto* sums = reinterpret_cast<float*>(scratch);
@@ -40,22 +30,6 @@ void Ops::hc_mix(const HcParams& params, const Bf16* h, int64_t rows, int64_t hi
     hc_sums(params, h + first * 4 * hidden, count, hidden, 0, params.fn.num_blocks(), sums);
     hc_finish(params, sums, count, hidden, products + first * 24, mixes + first);
   }
-}
-
-void Ops::sparse_attention(KernelContext& ctx, const AttentionArgs& args) const {
-  // Few tokens: their heads are divided, too.
-  int64_t heads = kMostAttentionHeads;
-  const auto tiles = [&] { return static_cast<int64_t>(ceil_div(args.num_heads, heads)); };
-  while (heads > kAttentionHeads && args.num_tokens * tiles() < ctx.pool->num_threads()) heads /= 2;
-  const int64_t tasks = args.num_tokens * tiles(), threads = std::min<int64_t>(tasks, ctx.pool->num_threads());
-  ctx.pool->parallel_for(threads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      for (int64_t task = part; task < tasks; task += threads) {
-        const int64_t first = task % tiles() * heads;
-        attend(args, task / tiles(), first, std::min(heads, args.num_heads - first), ctx.thread_scratch(part));
-      }
-    }
-  });
 }
 
 int64_t AttentionArgs::chunk_end(const AttentionList& list, int64_t begin) const {

@@ -6,7 +6,7 @@
 // on the number of threads or on the part of the work a thread gets.
 //
 // The functions of a table run on the calling thread; callers divide rows, columns, heads or row groups among threads
-// (model/ does, and the members of Ops below for one op at a time). Pointers in the argument structs are borrowed for the
+// (model/ does, and one_op.h for one op at a time). Pointers in the argument structs are borrowed for the
 // call. Nothing here allocates.
 #pragma once
 
@@ -169,12 +169,6 @@ struct Ops {
   // one fma) * w_scale. docs/spec/model.md 3, 4.1 (LinB, LinF, Lin8, Lin4). FP4 weights with INT8 activations: acc =
   // fma(n, w_scale * x_scale, acc), n the whole number that the block's codes and doubled weights add up to.
   void (*linear_groups)(const LinearTask& task, int64_t first, int64_t end);
-  // All products of a list over the threads of a pool, in one region; outputs must not overlap.
-  void linear_list(KernelContext& ctx, std::span<const LinearTask> tasks) const;
-  void linear(KernelContext& ctx, const MatrixView& weights, const ActivationRows& x, const OutputRows& y) const {
-    const LinearTask task = {weights, x, y};
-    linear_list(ctx, {&task, 1});
-  }
 
   // Q8 of bf16 rows as an operand: code times scale, exact in bf16, in exchanged pairs. Requires cols % 32 == 0.
   void (*quantize_rows)(const Bf16* x, int64_t rows, int64_t cols, Bf16* values);
@@ -227,8 +221,6 @@ struct Ops {
   // bf(p_i), the denominator p_i (docs/spec/model.md 4.5). Heads [first_head, first_head + heads) of one token, in
   // attention_scratch_bytes() of memory; first_head is a multiple of kAttentionHeads, heads at most kMostAttentionHeads.
   void (*attend)(const AttentionArgs& args, int64_t token, int64_t first_head, int64_t heads, std::byte* scratch);
-  // All tokens and heads over the threads of a pool.
-  void sparse_attention(KernelContext& ctx, const AttentionArgs& args) const;
 
   // score_j = sum_h w_h * max(0, q_h . k_j), heads ascending, one fma each. docs/spec/model.md 5.
   void (*index_scores)(const IndexScoreArgs&);

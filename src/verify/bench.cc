@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "kernels/one_op.h"
 #include "verify/compare.h"
 
 namespace deepinfer::golden {
@@ -44,8 +45,8 @@ Product Bench::plain_product(const MatrixView& weights, std::span<const Bf16> x)
 
 Product Bench::product(const MatrixView& weights, const ActivationRows& x) {
   Product product{std::vector<float>(x.count * weights.rows), std::vector<Bf16>(x.count * weights.rows)};
-  ops_->linear(kernels_, weights, x, {.f32 = product.acc.data(), .stride = weights.rows});
-  ops_->linear(kernels_, weights, x, {.bf16 = product.y.data(), .stride = weights.rows});
+  run_linear(*ops_, kernels_, weights, x, {.f32 = product.acc.data(), .stride = weights.rows});
+  run_linear(*ops_, kernels_, weights, x, {.bf16 = product.y.data(), .stride = weights.rows});
   compare_with_reference(weights, x, product);
   return product;
 }
@@ -57,7 +58,7 @@ void Bench::compare_with_reference(const MatrixView& weights, const ActivationRo
   const int64_t last = (weights.rows - count) / 32 * 32;
   for (const int64_t first : {int64_t{0}, last}) {
     std::vector<float> expected(x.count * count);
-    reference.linear(kernels_, weights.row_range(first, count), x, {.f32 = expected.data(), .stride = count});
+    run_linear(reference, kernels_, weights.row_range(first, count), x, {.f32 = expected.data(), .stride = count});
     for (int64_t row = 0; row < x.count; ++row) {
       const auto found = std::span(product.acc).subspan(row * weights.rows + first, count);
       num_different_ += count_mismatches(std::span<const float>(expected).subspan(row * count, count), found);

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/one_op.h"
 #include "kernels/quantize.h"
 #include "verify/compare.h"
-#include "verify/generator.h"
 #include "verify/op_checks.h"
 
 namespace deepinfer::golden {
@@ -24,9 +24,8 @@ constexpr double kProbabilityAbsolute = 0.015;
 constexpr double kHalvesUlps = 1 + 1.0 / 16;
 
 struct AttentionInputs {
-  std::vector<Bf16> query = generate_bf16(800, 124, kQueries* kHeads* kHeadDim);
-  std::vector<Bf16> kv = generate_bf16(801, 121, kRows* kHeadDim);
-  std::vector<float> sinks = generate_f32(802, 21, kHeads);
+  std::vector<Bf16> query, kv;
+  std::vector<float> sinks;
   std::vector<int32_t> idx;  // [kQueries][kListLength], -1 = empty
 };
 
@@ -78,21 +77,21 @@ struct RowLists {
   }
 };
 
-Result<std::vector<Bf16>> run_attention(Bench& bench, const AttentionInputs& inputs,
-                                        std::span<const Bf16> query, int64_t head_dim, const RowLists& rows) {
+Result<std::vector<Bf16>> attention_of(Bench& bench, const AttentionInputs& inputs, std::span<const Bf16> query,
+                                       int64_t head_dim, const RowLists& rows) {
   RETURN_IF_ERROR(bench.reserve_scratch(attention_scratch_bytes(kListLength, head_dim)));
   std::vector<Bf16> out(query.size());
   const auto lists = rows.lists();
-  bench.ops().sparse_attention(bench.kernels(),
-                               {.num_tokens = kQueries,
-                                .num_heads = kHeads,
-                                .head_dim = head_dim,
-                                .softmax_scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
-                                .sinks = inputs.sinks.data(),
-                                .query = query.data(),
-                                .lists = lists.data(),
-                                .out = out.data(),
-                                .window_columns = kWindow});
+  run_attention(bench.ops(), bench.kernels(),
+                {.num_tokens = kQueries,
+                 .num_heads = kHeads,
+                 .head_dim = head_dim,
+                 .softmax_scale = 1.0f / std::sqrt(static_cast<float>(kHeadDim)),
+                 .sinks = inputs.sinks.data(),
+                 .query = query.data(),
+                 .lists = lists.data(),
+                 .out = out.data(),
+                 .window_columns = kWindow});
   return out;
 }
 
@@ -147,8 +146,7 @@ Status check_against_golden(OpCheck& op, const AttentionInputs& inputs, std::spa
   for (size_t i = 0; i < inputs.idx.size(); ++i) {
     if (inputs.idx[i] >= 0) rows.window[i / kListLength].push_back(split.packed.row(inputs.idx[i]));
   }
-  ASSIGN_OR_RETURN(const auto halves,
-                   run_attention(op.bench, inputs, doubled(inputs.query), SplitRows::kDim, rows));
+  ASSIGN_OR_RETURN(const auto halves, attention_of(op.bench, inputs, doubled(inputs.query), SplitRows::kDim, rows));
   std::vector<float> found(exact.size());
   double worst_ulps = 0;  // of full lists, in steps of bf16 at the larger of the result and its halves
   for (size_t i = 0; i < found.size(); ++i) {
@@ -193,7 +191,7 @@ Status check_packed_rows(OpCheck& op, const AttentionInputs& inputs) {
       rows.compressed[token].push_back(compressed.row(row));
     values[token].push_back((in_window ? window_values : compressed_values).data() + row * kHeadDim);
   }
-  ASSIGN_OR_RETURN(const auto found, run_attention(op.bench, inputs, inputs.query, kHeadDim, rows));
+  ASSIGN_OR_RETURN(const auto found, attention_of(op.bench, inputs, inputs.query, kHeadDim, rows));
   op.compare("packed rows", kRelativeRms, relative_rms(exact_attention(inputs, values), widen(found)),
              kProbabilityRms, "against fp64 on the packed values");
   return Status();
@@ -203,6 +201,9 @@ Status check_packed_rows(OpCheck& op, const AttentionInputs& inputs) {
 
 Status check_sparse_attention(OpCheck& op) {
   AttentionInputs inputs;
+  ASSIGN_OR_RETURN(inputs.query, op.inputs.bf16("q", kQueries * kHeads * kHeadDim));
+  ASSIGN_OR_RETURN(inputs.kv, op.inputs.bf16("kv", kRows * kHeadDim));
+  ASSIGN_OR_RETURN(inputs.sinks, op.inputs.f32("sink", kHeads));
   ASSIGN_OR_RETURN(inputs.idx, op.file.read<int32_t>("idx", {kQueries, kListLength}));
   ASSIGN_OR_RETURN(const auto expected, op.file.read<float>("o_exact", {kQueries, kHeads, kHeadDim}));
   const auto kv = widen(inputs.kv);

@@ -55,7 +55,8 @@ Status check_op(const std::string& name, const JsonRef& entry, const std::string
   const CheckFunction check = find_check(name);
   if (check == nullptr) return Error(Code::kUnimplemented, "no check for an op of this name");
   ASSIGN_OR_RETURN(const std::string relative, entry["file"].string());
-  ASSIGN_OR_RETURN(const std::string inputs, entry["inputs"].string());
+  ASSIGN_OR_RETURN(const std::string text, entry["inputs"].string());
+  ASSIGN_OR_RETURN(const GeneratorCalls inputs, GeneratorCalls::parse(text));
   ASSIGN_OR_RETURN(const GoldenFile file, GoldenFile::open(golden_directory + "/" + relative));
   OpCheck op{name, inputs, golden_directory + "/ops", model_directory, file, bench, recorder};
   bench.reset_comparison();

@@ -8,6 +8,7 @@
 #include "checkpoint/config.h"
 #include "json/json.h"
 #include "verify/bench.h"
+#include "verify/generator_calls.h"
 #include "verify/golden_file.h"
 #include "verify/recorder.h"
 
@@ -16,7 +17,7 @@ namespace deepinfer::golden {
 // What a check function works with. All borrowed for the call.
 struct OpCheck {
   std::string name;       // of the op in the manifest
-  std::string inputs;     // its generator calls, as the manifest writes them
+  GeneratorCalls inputs;  // as the manifest writes them
   std::string directory;  // golden/ops
   std::string model_directory;
   const GoldenFile& file;

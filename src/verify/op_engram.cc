@@ -3,7 +3,6 @@
 #include "tokenizer/tokenizer.h"
 #include "verify/compare.h"
 #include "verify/engram_constants.h"
-#include "verify/generator.h"
 #include "verify/op_checks.h"
 
 namespace deepinfer::golden {
@@ -94,25 +93,26 @@ Status check_engram_hash(OpCheck& op) {
 
 Status check_engram_apply(OpCheck& op) {
   constexpr int64_t kTokens = 2, kRowDim = 256, kInput = kColumns * kRowDim, kOutput = 5 * kHidden;
-  const auto codes = generate_e4m3(1400, kTokens * kInput);
-  const auto scales = generate_e8m0(1401, 118, kTokens * kInput / 32);
+  ASSIGN_OR_RETURN(const auto codes, op.inputs.e4m3("rows", kTokens * kInput));
+  ASSIGN_OR_RETURN(const auto scales, op.inputs.e8m0("scales", kTokens * kInput / 32));
   std::vector<Bf16> e;
   for (size_t i = 0; i < codes.size(); ++i)
     e.push_back(to_bf16(e4m3_to_float(codes[i]) * e8m0_to_float(scales[i / 32])));
   ASSIGN_OR_RETURN(const auto expected_e, op.file.read<Bf16>("e", {kTokens, kInput}));
   op.compare("e", kMismatches, static_cast<double>(count_mismatches<Bf16>(expected_e, e)), 0);
 
-  ASSIGN_OR_RETURN(const Matrix wkv, Matrix::pack_fp8(kOutput, kInput, generate_e4m3(1402, kOutput * kInput),
-                                                      generate_e8m0(1403, 114, kOutput / 32 * kInput / 32)));
+  ASSIGN_OR_RETURN(const auto wkv_codes, op.inputs.e4m3("wkv", kOutput * kInput));
+  ASSIGN_OR_RETURN(const auto wkv_scales, op.inputs.e8m0("scale", kOutput / 32 * kInput / 32));
+  ASSIGN_OR_RETURN(const Matrix wkv, Matrix::pack_fp8(kOutput, kInput, wkv_codes, wkv_scales));
   const Product found_kv = op.bench.quantized_product(wkv.view(), e);
   ASSIGN_OR_RETURN(const auto kv, op.file.read<Bf16>("kv", {kTokens, kOutput}));
   op.compare("kv", kBf16Ulps, worst_bf16_ulps(widen(kv), widen(found_kv.y), kOutput), 1);
 
-  auto h = generate_bf16(1404, 121, 4 * kHidden);
-  const auto second = generate_bf16(1405, 84, 4 * kHidden);
+  ASSIGN_OR_RETURN(auto h, op.inputs.bf16("token 0", 4 * kHidden));
+  ASSIGN_OR_RETURN(const auto second, op.inputs.bf16("token 1", 4 * kHidden));
   h.insert(h.end(), second.begin(), second.end());
-  const auto q_weight = generate_bf16(1406, 124, 4 * kHidden),
-             k_weight = generate_bf16(1407, 124, 4 * kHidden);
+  ASSIGN_OR_RETURN(const auto q_weight, op.inputs.bf16("q_weight", 4 * kHidden));
+  ASSIGN_OR_RETURN(const auto k_weight, op.inputs.bf16("k_weight", 4 * kHidden));
   op.bench.ops().engram_gate({.hidden = kHidden,
                               .norm_eps = kNormEps,
                               .q_weight = q_weight.data(),

@@ -6,7 +6,6 @@
 #include "model/rope.h"
 #include "model/select.h"
 #include "verify/compare.h"
-#include "verify/generator.h"
 #include "verify/op_checks.h"
 
 namespace deepinfer::golden {
@@ -21,15 +20,17 @@ struct CompressorWeights {
   Matrix wkv, wgate, wk;
   std::vector<Bf16> norm, k_norm;
 
-  static Result<CompressorWeights> generate() {
+  static Result<CompressorWeights> generate(const GeneratorCalls& inputs) {
     CompressorWeights weights;
-    const int64_t size = kHeadDim * kHidden;
-    ASSIGN_OR_RETURN(weights.wkv, Matrix::pack_bf16(kHeadDim, kHidden, generate_bf16(601, 114, size)));
-    ASSIGN_OR_RETURN(weights.wgate, Matrix::pack_bf16(kHeadDim, kHidden, generate_bf16(602, 114, size)));
-    ASSIGN_OR_RETURN(weights.wk, Matrix::pack_bf16(kIndexHeadDim, kHeadDim,
-                                                   generate_bf16(604, 117, kIndexHeadDim * kHeadDim)));
-    weights.norm = absolute(generate_bf16(603, 123, kHeadDim));
-    weights.k_norm = absolute(generate_bf16(605, 123, kIndexHeadDim));
+    const auto make = [&](const char* name, int64_t rows, int64_t cols) -> Result<Matrix> {
+      ASSIGN_OR_RETURN(const auto values, inputs.bf16(name, rows * cols));
+      return Matrix::pack_bf16(rows, cols, values);
+    };
+    ASSIGN_OR_RETURN(weights.wkv, make("wkv", kHeadDim, kHidden));
+    ASSIGN_OR_RETURN(weights.wgate, make("wgate", kHeadDim, kHidden));
+    ASSIGN_OR_RETURN(weights.wk, make("wk", kIndexHeadDim, kHeadDim));
+    ASSIGN_OR_RETURN(weights.norm, inputs.bf16("norm", kHeadDim));
+    ASSIGN_OR_RETURN(weights.k_norm, inputs.bf16("k_norm", kIndexHeadDim));
     return weights;
   }
 };
@@ -127,8 +128,8 @@ constexpr int64_t kIndexRows = 700;
 constexpr int64_t kIndexTopk = 512;
 
 // Index keys of the generated rows, laid out as one block.
-std::vector<std::byte> generate_key_block() {
-  const auto k = generate_bf16(701, 122, kIndexRows * kIndexHeadDim);
+Result<std::vector<std::byte>> generate_key_block(const GeneratorCalls& inputs) {
+  ASSIGN_OR_RETURN(const auto k, inputs.bf16("k", kIndexRows * kIndexHeadDim));
   const int64_t code_bytes = index_code_bytes(kIndexHeadDim), scale_bytes = index_scale_bytes(kIndexHeadDim);
   std::vector<std::byte> block(kIndexRows * (code_bytes + scale_bytes));
   for (int64_t row = 0; row < kIndexRows; ++row) {
@@ -139,12 +140,14 @@ std::vector<std::byte> generate_key_block() {
 }
 
 // Scores of all rows for each query, [kIndexQueries][kIndexRows].
-Result<std::vector<float>> index_scores(Bench& bench) {
-  const auto block = generate_key_block();
+Result<std::vector<float>> index_scores(OpCheck& op) {
+  Bench& bench = op.bench;
+  ASSIGN_OR_RETURN(const auto block, generate_key_block(op.inputs));
   const std::byte* pointer = block.data();
-  const auto query =
-      packed_keys(generate_bf16(700, 122, kIndexQueries * kIndexHeads * kIndexHeadDim), kIndexHeadDim);
-  auto head_weights = widen(generate_bf16(702, 120, kIndexQueries * kIndexHeads));
+  ASSIGN_OR_RETURN(const auto q, op.inputs.bf16("q", kIndexQueries * kIndexHeads * kIndexHeadDim));
+  const auto query = packed_keys(q, kIndexHeadDim);
+  ASSIGN_OR_RETURN(const auto w, op.inputs.bf16("w", kIndexQueries * kIndexHeads));
+  auto head_weights = widen(w);
   const float factor = 1.0f / std::sqrt(static_cast<float>(kIndexHeadDim * kIndexHeads));  // 2^-6, exact
   for (float& weight : head_weights) weight *= factor;
   RETURN_IF_ERROR(bench.reserve_scratch(index_scratch_bytes(kIndexHeads, kIndexHeadDim)));
@@ -193,7 +196,7 @@ Status check_index_selection(OpCheck& op, std::span<const float> scores) {
 Status check_candidate_blocks(OpCheck& op) {
   constexpr int64_t kLists = 2, kRows = 20003, kBlockSize = 8, kKept = 2048,
                     kBlocks = (kRows + kBlockSize - 1) / kBlockSize;
-  const auto scores = generate_f32(703, 20, kLists * kRows);
+  ASSIGN_OR_RETURN(const auto scores, op.inputs.f32("candidate scores", kLists * kRows));
   ASSIGN_OR_RETURN(const auto lengths, op.file.read<int32_t>("cand.len", {kLists}));
   ASSIGN_OR_RETURN(const auto expected, op.file.read_codes("cand.block_kept", {kLists, kBlocks}));
   ASSIGN_OR_RETURN(const auto counts, op.file.read<int32_t>("cand.count", {kLists}));
@@ -219,8 +222,8 @@ Status check_candidate_blocks(OpCheck& op) {
 }  // namespace
 
 Status check_compressor(OpCheck& op) {
-  ASSIGN_OR_RETURN(const CompressorWeights weights, CompressorWeights::generate());
-  const auto x = generate_bf16(600, 121, kCompressorTokens * kHidden);
+  ASSIGN_OR_RETURN(const CompressorWeights weights, CompressorWeights::generate(op.inputs));
+  ASSIGN_OR_RETURN(const auto x, op.inputs.bf16("x", kCompressorTokens * kHidden));
   const Product kv = op.bench.plain_product(weights.wkv.view(), x);
   const Product gate = op.bench.plain_product(weights.wgate.view(), x);
 
@@ -238,7 +241,7 @@ Status check_compressor(OpCheck& op) {
 }
 
 Status check_indexer(OpCheck& op) {
-  ASSIGN_OR_RETURN(const auto scores, index_scores(op.bench));
+  ASSIGN_OR_RETURN(const auto scores, index_scores(op));
   RETURN_IF_ERROR(check_index_selection(op, scores));
   return check_candidate_blocks(op);
 }

@@ -1,81 +1,57 @@
 // Matrix products at the sizes of the released model (docs/spec/model.md 4.1, 4.6, 7, 8).
-#include <cstdio>
+#include <algorithm>
 
 #include "verify/compare.h"
-#include "verify/generator.h"
 #include "verify/op_checks.h"
 
 namespace deepinfer::golden {
 namespace {
 
-// One generator call of a manifest: "scale e8m0(seed 2001, base 112) [40,160]".
-struct InputCall {
-  std::string name, kind;
-  uint64_t seed = 0;
-  int parameter = 0;  // base or e0
-  int64_t rows = 0;
-  int64_t cols = 0;
-  int64_t size() const { return rows * cols; }
-};
-
 constexpr int64_t kLargestSide = int64_t{1} << 20;
 
-Result<InputCall> parse_call(const std::string& text) {
-  char name[16], kind[16];
-  InputCall call;
-  int used = 0, used_by_parameter = 0;
-  bool ok = std::sscanf(text.c_str(), " %15s %15[^(](seed %lu%n", name, kind, &call.seed, &used) == 3;
-  if (ok) {
-    const char* rest = text.c_str() + used;
-    if (std::sscanf(rest, ", %*[a-z0] %d%n", &call.parameter, &used_by_parameter) == 1)
-      rest += used_by_parameter;
-    ok = std::sscanf(rest, ") [%ld,%ld]", &call.rows, &call.cols) == 2;
-  }
-  if (!ok || call.rows < 1 || call.cols < 1 || call.rows > kLargestSide || call.cols > kLargestSide) {
-    return Error(Code::kInvalidArgument,
-                 "inputs: found '{}', expected 'NAME KIND(seed S, PARAMETER N) [rows,cols]'", text);
-  }
-  call.name = name;
-  call.kind = kind;
-  return call;
-}
-
-// The calls "w ...; scale ...; x ..." of a quantized product.
-struct ProductInputs {
-  InputCall w, scale, x;
+// Weights [rows][cols] from the n-th call of their name, with the scales of another.
+struct MatrixCalls {
+  std::string_view codes, scales;
+  int codes_n = 0, scales_n = 0;
 };
-
-Result<ProductInputs> parse_product_inputs(const std::string& text) {
-  const size_t first = text.find(';'), second = text.find(';', first + 1);
-  if (first == std::string::npos || second == std::string::npos) {
-    return Error(Code::kInvalidArgument,
-                 "inputs: found '{}', expected the three calls 'w ...; scale ...; x ...'", text);
-  }
-  ProductInputs inputs;
-  ASSIGN_OR_RETURN(inputs.w, parse_call(text.substr(0, first)));
-  ASSIGN_OR_RETURN(inputs.scale, parse_call(text.substr(first + 1, second - first - 1)));
-  ASSIGN_OR_RETURN(inputs.x, parse_call(text.substr(second + 1)));
-  const auto& [w, scale, x] = inputs;
-  const bool fp4 = w.kind == "packed bytes";
-  const int64_t rows = w.rows, cols = fp4 ? 2 * w.cols : w.cols;
-  const bool kinds = (fp4 || w.kind == "e4m3") && scale.kind == "e8m0" && x.kind == "bf16";
-  const bool shapes = cols % 32 == 0 && x.cols == cols && scale.cols == cols / 32 &&
-                      (fp4 ? scale.rows == rows : rows % 32 == 0 && scale.rows == rows / 32);
-  if (!kinds || !shapes) {
-    return Error(Code::kInvalidArgument, "inputs: kinds or shapes of w, scale and x don't fit together: '{}'",
-                 text);
-  }
-  return inputs;
+Result<Matrix> generate_fp8(OpCheck& op, const MatrixCalls& calls, int64_t rows, int64_t cols) {
+  ASSIGN_OR_RETURN(const auto codes, op.inputs.e4m3(calls.codes, rows * cols, calls.codes_n));
+  ASSIGN_OR_RETURN(const auto scales, op.inputs.e8m0(calls.scales, rows / 32 * (cols / 32), calls.scales_n));
+  return Matrix::pack_fp8(rows, cols, codes, scales);
+}
+Result<Matrix> generate_fp4(OpCheck& op, const MatrixCalls& calls, int64_t rows, int64_t cols) {
+  ASSIGN_OR_RETURN(const auto codes, op.inputs.packed_bytes(calls.codes, rows * cols / 2, calls.codes_n));
+  ASSIGN_OR_RETURN(const auto scales, op.inputs.e8m0(calls.scales, rows * cols / 32, calls.scales_n));
+  return Matrix::pack_fp4(rows, cols, codes, scales);
+}
+Result<Matrix> generate_bf16(OpCheck& op, std::string_view name, int64_t rows, int64_t cols) {
+  ASSIGN_OR_RETURN(const auto values, op.inputs.bf16(name, rows * cols));
+  return Matrix::pack_bf16(rows, cols, values);
 }
 
-Result<Matrix> generate_fp8(uint64_t seed, uint64_t scale_seed, int base, int64_t rows, int64_t cols) {
-  return Matrix::pack_fp8(rows, cols, generate_e4m3(seed, rows * cols),
-                          generate_e8m0(scale_seed, base, rows / 32 * (cols / 32)));
-}
-
-Result<Matrix> generate_fp4(uint64_t seed, uint64_t scale_seed, int base, int64_t rows, int64_t cols) {
-  return Matrix::pack_fp4(rows, cols, generate_bytes(seed, rows * cols / 2),
-                          generate_e8m0(scale_seed, base, rows * cols / 32));
+// Sizes of a quantized product, from its calls "w ... [rows,cols]; scale ...; x ... [tokens,cols]".
+struct ProductSizes {
+  bool fp4 = false;
+  int64_t rows = 0, cols = 0, tokens = 0;
+};
+Result<ProductSizes> product_sizes(const GeneratorCalls& inputs) {
+  ASSIGN_OR_RETURN(const GeneratorCall* w, inputs.find("w"));
+  ASSIGN_OR_RETURN(const GeneratorCall* x, inputs.find("x"));
+  const auto is_matrix = [](const Shape& shape) {
+    return shape.size() == 2 &&
+           std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size >= 1 && size <= kLargestSide; });
+  };
+  if (!is_matrix(w->shape) || !is_matrix(x->shape)) {
+    return Error(Code::kInvalidArgument, "inputs: w and x: found sizes {} and {}, expected [rows, cols] up to {}",
+                 shape_string(w->shape), shape_string(x->shape), kLargestSide);
+  }
+  const bool fp4 = w->kind == "packed bytes";
+  const ProductSizes sizes{fp4, w->shape[0], fp4 ? 2 * w->shape[1] : w->shape[1], x->shape[0]};
+  if (sizes.cols % 32 != 0 || x->shape[1] != sizes.cols || (!fp4 && sizes.rows % 32 != 0)) {
+    return Error(Code::kInvalidArgument, "inputs: sizes of w {} and x {} don't fit together", shape_string(w->shape),
+                 shape_string(x->shape));
+  }
+  return sizes;
 }
 
 Status compare_bf16(OpCheck& op, const std::string& item, std::span<const Bf16> found, const Shape& shape) {
@@ -127,15 +103,15 @@ Status check_one_expert(OpCheck& op, const std::string& kind, const ExpertWeight
 }  // namespace
 
 Status check_gemm(OpCheck& op) {
-  ASSIGN_OR_RETURN(const ProductInputs inputs, parse_product_inputs(op.inputs));
-  const auto& [w, scale, x] = inputs;
-  auto weights = w.kind == "e4m3" ? generate_fp8(w.seed, scale.seed, scale.parameter, w.rows, w.cols)
-                                  : generate_fp4(w.seed, scale.seed, scale.parameter, w.rows, 2 * w.cols);
+  ASSIGN_OR_RETURN(const ProductSizes sizes, product_sizes(op.inputs));
+  const MatrixCalls calls{"w", "scale"};
+  auto weights =
+      sizes.fp4 ? generate_fp4(op, calls, sizes.rows, sizes.cols) : generate_fp8(op, calls, sizes.rows, sizes.cols);
   if (!weights.ok()) return weights.error();
-  const Product found =
-      op.bench.quantized_product(weights->view(), generate_bf16(x.seed, x.parameter, x.size()));
+  ASSIGN_OR_RETURN(const auto x, op.inputs.bf16("x", sizes.tokens * sizes.cols));
+  const Product found = op.bench.quantized_product(weights->view(), x);
 
-  const Shape shape = {x.rows, w.rows};
+  const Shape shape = {sizes.tokens, sizes.rows};
   RETURN_IF_ERROR(compare_sums(op, "acc", found.acc, shape));
   RETURN_IF_ERROR(compare_bf16(op, "y", found.y, shape));
   ASSIGN_OR_RETURN(const auto y, op.file.read<Bf16>("y", shape));
@@ -145,23 +121,24 @@ Status check_gemm(OpCheck& op) {
 }
 
 Status check_expert(OpCheck& op) {
-  const auto x = generate_bf16(1100, 118, kExpertTokens * kHidden);
+  ASSIGN_OR_RETURN(const auto x, op.inputs.bf16("x", kExpertTokens * kHidden));
   ASSIGN_OR_RETURN(const auto route_weights, op.file.read<float>("route_w", {kExpertTokens, 1}));
+  constexpr std::string_view kRouted = "routed w1,w3,w2", kShared = "shared w1,w3,w2", kScales = "scales";
   ExpertWeights routed, shared;
-  ASSIGN_OR_RETURN(routed.w1, generate_fp4(1101, 1102, 121, kInner, kHidden));
-  ASSIGN_OR_RETURN(routed.w3, generate_fp4(1103, 1104, 121, kInner, kHidden));
-  ASSIGN_OR_RETURN(routed.w2, generate_fp4(1105, 1106, 119, kHidden, kInner));
+  ASSIGN_OR_RETURN(routed.w1, generate_fp4(op, {kRouted, kScales, 0, 0}, kInner, kHidden));
+  ASSIGN_OR_RETURN(routed.w3, generate_fp4(op, {kRouted, kScales, 1, 1}, kInner, kHidden));
+  ASSIGN_OR_RETURN(routed.w2, generate_fp4(op, {kRouted, kScales, 2, 2}, kHidden, kInner));
   RETURN_IF_ERROR(check_one_expert(op, "routed", routed, x, route_weights.data()));
-  ASSIGN_OR_RETURN(shared.w1, generate_fp8(1107, 1108, 117, kInner, kHidden));
-  ASSIGN_OR_RETURN(shared.w3, generate_fp8(1109, 1110, 117, kInner, kHidden));
-  ASSIGN_OR_RETURN(shared.w2, generate_fp8(1111, 1112, 115, kHidden, kInner));
+  ASSIGN_OR_RETURN(shared.w1, generate_fp8(op, {kShared, kScales, 0, 3}, kInner, kHidden));
+  ASSIGN_OR_RETURN(shared.w3, generate_fp8(op, {kShared, kScales, 1, 4}, kInner, kHidden));
+  ASSIGN_OR_RETURN(shared.w2, generate_fp8(op, {kShared, kScales, 2, 5}, kHidden, kInner));
   return check_one_expert(op, "shared", shared, x, nullptr);
 }
 
 Status check_output_projection(OpCheck& op) {
   constexpr int64_t kTokens = 2, kGroups = 8, kRank = 1024, kGroupDim = 4096;
-  const auto o = generate_bf16(1300, 119, kTokens * kGroups * kGroupDim);
-  ASSIGN_OR_RETURN(const Matrix wo_a, generate_fp8(1301, 1302, 114, kGroups * kRank, kGroupDim));
+  ASSIGN_OR_RETURN(const auto o, op.inputs.bf16("o", kTokens * kGroups * kGroupDim));
+  ASSIGN_OR_RETURN(const Matrix wo_a, generate_fp8(op, {"wo_a", "scale"}, kGroups * kRank, kGroupDim));
   std::vector<Bf16> z(kTokens * kGroups * kRank);
   for (int64_t token = 0; token < kTokens; ++token) {
     for (int64_t group = 0; group < kGroups; ++group) {
@@ -175,19 +152,17 @@ Status check_output_projection(OpCheck& op) {
 
 Status check_heads(OpCheck& op) {
   constexpr int64_t kRows = 4096, kMarkovRank = 256, kDrafts = 5, kTokens = 2;
-  ASSIGN_OR_RETURN(const Matrix head,
-                   Matrix::pack_bf16(kRows, kHidden, generate_bf16(900, 116, kRows * kHidden)));
-  const auto x = generate_bf16(901, 122, kTokens * kHidden);
+  ASSIGN_OR_RETURN(const Matrix head, generate_bf16(op, "head", kRows, kHidden));
+  ASSIGN_OR_RETURN(const auto x, op.inputs.bf16("x", kTokens * kHidden));
   RETURN_IF_ERROR(compare_sums(op, "logits", op.bench.plain_product(head.view(), x).acc, {kTokens, kRows}));
 
-  ASSIGN_OR_RETURN(const Matrix markov,
-                   Matrix::pack_bf16(kRows, kMarkovRank, generate_bf16(903, 119, kRows * kMarkovRank)));
-  const auto embedded = generate_bf16(902, 123, kDrafts * kMarkovRank);
+  ASSIGN_OR_RETURN(const Matrix markov, generate_bf16(op, "markov head", kRows, kMarkovRank));
+  ASSIGN_OR_RETURN(const auto embedded, op.inputs.bf16("markov embed rows", kDrafts * kMarkovRank));
   RETURN_IF_ERROR(compare_sums(op, "markov_logits", op.bench.plain_product(markov.view(), embedded).acc,
                                {kDrafts, kRows}));
 
   // The confidence head reads [hidden; Markov embedding] of each draft.
-  const auto hidden = generate_bf16(904, 121, kDrafts * kHidden);
+  ASSIGN_OR_RETURN(const auto hidden, op.inputs.bf16("hidden", kDrafts * kHidden));
   std::vector<Bf16> joined;
   for (int64_t draft = 0; draft < kDrafts; ++draft) {
     joined.insert(joined.end(), hidden.begin() + draft * kHidden, hidden.begin() + (draft + 1) * kHidden);
@@ -195,7 +170,7 @@ Status check_heads(OpCheck& op) {
                   embedded.begin() + (draft + 1) * kMarkovRank);
   }
   constexpr int64_t kJoined = kHidden + kMarkovRank;
-  ASSIGN_OR_RETURN(const Matrix proj, Matrix::pack_bf16(1, kJoined, generate_bf16(905, 116, kJoined)));
+  ASSIGN_OR_RETURN(const Matrix proj, generate_bf16(op, "proj", 1, kJoined));
   return compare_sums(op, "confidence", op.bench.plain_product(proj.view(), joined).acc, {kDrafts});
 }
 

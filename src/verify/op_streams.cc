@@ -50,7 +50,7 @@ Status check_angles(OpCheck& op, const std::string& kind, const std::vector<floa
 
 Status check_rotation(OpCheck& op, const std::string& item, Ops::Rotation rotation, const Angles& angles) {
   const auto positions = static_cast<int64_t>(angles.pointers.size());
-  auto x = generate_bf16(301, 122, positions * kRotaryDim);
+  ASSIGN_OR_RETURN(auto x, op.inputs.bf16("x", positions * kRotaryDim));
   op.bench.ops().rotate(x.data(), positions, 1, kRotaryDim, kRotaryDim,
                         angles.pointers.data(), rotation);
   ASSIGN_OR_RETURN(const auto expected, op.file.read_bf16(item, {1, positions, kRotaryDim}));
@@ -90,7 +90,7 @@ constexpr int64_t kMixNumbers = 24;
 // first column is m makes the products of the mix equal to m.
 Status check_split(OpCheck& op, HcParams params) {
   constexpr int64_t kTokens = 64, kSmallHidden = 8;
-  const auto m = generate_f32(405, 22, kTokens * kMixNumbers);
+  ASSIGN_OR_RETURN(const auto m, op.inputs.f32("split.*: m", kTokens * kMixNumbers));
   const std::vector<Bf16> ones(4 * kSmallHidden, to_bf16(1.0f));
   std::vector<float> products(kMixNumbers);
   std::vector<HcMix> mixes(kTokens);
@@ -124,7 +124,7 @@ Status check_fold_and_unfold(OpCheck& op, const std::vector<Bf16>& x) {
     std::copy_n(c.begin() + token * 16, 16, &mixes[token].c[0][0]);
   }
   std::vector<Bf16> h = x;
-  const auto y = generate_bf16(404, 121, kMixTokens * kHidden);
+  ASSIGN_OR_RETURN(const auto y, op.inputs.bf16("y", kMixTokens * kHidden));
   op.bench.ops().hc_unfold(y.data(), mixes.data(), kMixTokens, kHidden, {0, kHidden}, h.data());
   ASSIGN_OR_RETURN(const auto unfold, op.file.read_bf16("unfold", {kMixTokens, 4, kHidden}));
   op.compare("unfold", kBf16Ulps, worst_bf16_ulps(unfold, widen(h), kHidden), 1);
@@ -135,22 +135,27 @@ Status check_fold_and_unfold(OpCheck& op, const std::vector<Bf16>& x) {
 
 Status check_rms_norm(OpCheck& op) {
   constexpr int64_t kSizes[] = {5120, 1280, 512, 128};
-  constexpr int kExponents[] = {55, 75, 88, 92, 96, 120, 140};  // the last row is zeros
-  constexpr int64_t kRows = std::size(kExponents) + 1;
+  ASSIGN_OR_RETURN(const GeneratorCall* weights, op.inputs.find("w"));
+  ASSIGN_OR_RETURN(const GeneratorCall* rows, op.inputs.find("x"));
+  if (weights->kind != "bf16" || rows->kind != "bf16" || weights->parameters.size() != 1) {
+    return Error(Code::kInvalidArgument, "inputs: w and x: found {} and {}, expected bf16 with e0", weights->kind,
+                 rows->kind);
+  }
+  const auto num_rows = static_cast<int64_t>(rows->parameters.size()) + 1;  // the last row is zeros
   for (size_t i = 0; i < std::size(kSizes); ++i) {
     const int64_t size = kSizes[i];
-    const uint64_t seed = 200 + 10 * i;
-    const auto weight = absolute(generate_bf16(seed, 123, size));
+    auto weight = generate_bf16(weights->seed.at(i, 0), weights->parameters[0], size);
+    if (weights->absolute) weight = absolute(std::move(weight));
     std::vector<Bf16> x;
-    for (size_t j = 0; j < std::size(kExponents); ++j) {
-      const auto row = generate_bf16(seed + 1 + j, kExponents[j], size);
+    for (size_t j = 0; j < rows->parameters.size(); ++j) {
+      const auto row = generate_bf16(rows->seed.at(i, j), rows->parameters[j], size);
       x.insert(x.end(), row.begin(), row.end());
     }
-    x.resize(kRows * size);
+    x.resize(num_rows * size);
     std::vector<Bf16> y(x.size());
-    op.bench.ops().rms_norm(x.data(), weight.data(), kRows, size, kNormEps, y.data());
+    op.bench.ops().rms_norm(x.data(), weight.data(), num_rows, size, kNormEps, y.data());
     const std::string item = fmt::format("y.{}", size);
-    ASSIGN_OR_RETURN(const auto expected, op.file.read_bf16(item, {kRows, size}));
+    ASSIGN_OR_RETURN(const auto expected, op.file.read_bf16(item, {num_rows, size}));
     op.compare(item, kBf16Ulps, worst_bf16_ulps(expected, widen(y), size), 1);
   }
   return Status();
@@ -168,12 +173,12 @@ Status check_rope(OpCheck& op) {
 }
 
 Status check_hyper_connections(OpCheck& op) {
-  auto x = generate_bf16(400, 122, 3 * 4 * kHidden);
-  const auto last = generate_bf16(401, 84, 4 * kHidden);
+  ASSIGN_OR_RETURN(auto x, op.inputs.bf16("x rows 0..2", 3 * 4 * kHidden));
+  ASSIGN_OR_RETURN(const auto last, op.inputs.bf16("row 3", 4 * kHidden));
   x.insert(x.end(), last.begin(), last.end());
-  ASSIGN_OR_RETURN(const Matrix fn, Matrix::pack_f32(kMixNumbers, 4 * kHidden,
-                                                     generate_f32(402, 28, kMixNumbers * 4 * kHidden)));
-  const auto base = generate_f32(403, 23, kMixNumbers);
+  ASSIGN_OR_RETURN(const auto fn_values, op.inputs.f32("fn", kMixNumbers * 4 * kHidden));
+  ASSIGN_OR_RETURN(const Matrix fn, Matrix::pack_f32(kMixNumbers, 4 * kHidden, fn_values));
+  ASSIGN_OR_RETURN(const auto base, op.inputs.f32("base", kMixNumbers));
   ASSIGN_OR_RETURN(const auto scale, op.file.read<float>("scale", {3}));
   const HcParams params{.fn = fn.view(), .base = base.data(), .scale = scale.data()};
 

@@ -23,7 +23,7 @@ namespace deepinfer::avx512 {
 namespace {
 
 constexpr bool kNativeDot = false;
-inline __m512 native_dot(__m512 acc, __m512i, __m512i) { return acc; }
+__m512 native_dot(__m512, __m512i, __m512i) = delete;
 
 struct Fp8Decoder {
   // bf16 of the eight subnormal codes, four times.

@@ -2,7 +2,8 @@
 // the namespace of a table, below its target pragma and after all standard headers; the includer has defined
 //
 //   kNativeDot                       there is an instruction for dot products of bf16 pairs
-//   native_dot(acc, w, x)            that instruction: the upper number of each pair first, then the lower
+//   native_dot(acc, w, x)            that instruction: the upper number of each pair first, then the lower;
+//                                    deleted where there is none
 //   Fp8Decoder                       see Decoder
 //   dot_bytes, Int8Decoder           see avx512_int8.h
 //
@@ -13,8 +14,8 @@
 // The dot instruction takes denormal operands and results for zero, which numbers like these never meet:
 //   weights E2M1 or E4M3, times a scale within 2^+-32;  weights in bf16, and activations, 0 or 2^-40 .. 2^60
 //   in magnitude
-// Chunks with other numbers run on fp32 multiply-adds (avx512_wide.h), with the same bits, and so does everything in tables without
-// the instruction.
+// Chunks with other numbers run on fp32 multiply-adds (avx512_wide.h), with the same bits, and so does everything in
+// tables without the instruction.
 
 // ---- vectors of pairs --------------------------------------------------------------------------------------------------
 
@@ -520,16 +521,19 @@ void run_wide(const LinearTask& task, int64_t first, int64_t end, bool ordinary)
 template <MatrixKind kKind>
 void run_groups_of(const LinearTask& task, int64_t first, int64_t end) {
   const bool ordinary = is_ordinary(task.x, task.weights.cols);
-  if constexpr (!kNativeDot) return run_wide<kKind>(task, first, end, ordinary);
-  for (int64_t group = first; group < end; group += kChunkGroups) {
-    const int64_t num_groups = std::min(kChunkGroups, end - group);
-    if (!ordinary || !weights_are_ordinary<kKind>(task.weights, group, num_groups)) {
-      run_wide<kKind>(task, group, group + num_groups, ordinary);
-    } else if (task.x.count <= kFewRows) {
-      stream_chunk<kKind>(task, group, num_groups);
-    } else {
-      panel_chunk<kKind>(task, group, num_groups);
+  if constexpr (kNativeDot) {
+    for (int64_t group = first; group < end; group += kChunkGroups) {
+      const int64_t num_groups = std::min(kChunkGroups, end - group);
+      if (!ordinary || !weights_are_ordinary<kKind>(task.weights, group, num_groups)) {
+        run_wide<kKind>(task, group, group + num_groups, ordinary);
+      } else if (task.x.count <= kFewRows) {
+        stream_chunk<kKind>(task, group, num_groups);
+      } else {
+        panel_chunk<kKind>(task, group, num_groups);
+      }
     }
+  } else {
+    run_wide<kKind>(task, first, end, ordinary);
   }
 }
 

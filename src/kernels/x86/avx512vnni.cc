@@ -25,7 +25,7 @@ namespace deepinfer::avx512vnni {
 namespace {
 
 constexpr bool kNativeDot = false;
-inline __m512 native_dot(__m512 acc, __m512i, __m512i) { return acc; }
+__m512 native_dot(__m512, __m512i, __m512i) = delete;
 
 #include "kernels/x86/avx512_vbmi.h"
 
