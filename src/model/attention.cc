@@ -61,6 +61,10 @@ Phase make_window_rows(ForwardPass& pass, const BlockWeights& weights, Phase val
   });
 }
 
+void observe_window_rows(ForwardPass& pass, int64_t window_layer) {
+  pass.observe("window_row", window_layer, pass.ws.kv.data(), pass.num_rows() * pass.config.head_dim);
+}
+
 LinearTask window_row_task(const ForwardPass& pass, const BlockWeights& weights) {
   return {weights.wkv.view(), pass.x_quantized(pass.num_rows()),
           {.bf16 = pass.ws.kv.data(), .stride = pass.config.head_dim}};
@@ -189,15 +193,14 @@ void attend_and_project(ForwardPass& pass, const BlockWeights& weights, const In
   const ActivationRows z = {.values = ws.z_quantized.data(), .count = rows, .stride = groups * rank};
   const std::span<LinearTask> last = pass.new_tasks(1);
   last[0] = {weights.wo_b.view(), z, {.bf16 = ws.y.data(), .stride = config.hidden_size}};
-  const bool leaves = pass.observer == nullptr;
-  const Phase done = pass.region.add(pass.column_shares(linear_cost(last)), {grouped},
-                                     [&pass, &weights, last, leaves](const Share& share) {
-                                       const Columns columns = columns_of(share, pass.config.hidden_size);
-                                       if (columns.first == columns.end) return;
-                                       run_linear_columns(pass.ops, last[0], columns);
-                                       if (leaves) hc_leave(pass, columns, &weights.hc_ffn);
-                                     });
-  if (leaves) hc_left(pass, done, &weights.hc_ffn);
+  const Phase done =
+      pass.region.add(pass.column_shares(linear_cost(last)), {grouped}, [&pass, &weights, last](const Share& share) {
+        const Columns columns = columns_of(share, pass.config.hidden_size);
+        if (columns.first == columns.end) return;
+        run_linear_columns(pass.ops, last[0], columns);
+        hc_leave(pass, columns, &weights.hc_ffn);
+      });
+  hc_left(pass, done, &weights.hc_ffn);
 }
 
 void attention(ForwardPass& pass, const BlockWeights& weights, const LayerPlan& plan, int64_t layer, Phase x,
@@ -207,11 +210,14 @@ void attention(ForwardPass& pass, const BlockWeights& weights, const LayerPlan& 
   if (plan.owns_index) {
     const LinearTask head_weights = head_weights_task(pass, *weights.indexer);
     const InputPhases input = project_input(pass, weights, x, &head_weights);
+    observe_window_rows(pass, layer);
     const Phase lists = select_rows(pass, *weights.indexer, plan, layer, input, compressed);
     return attend_and_project(pass, weights, input, lists, compressed);
   }
   if (plan.ratio > 0) list_compressed_rows(pass, *plan.kv_source, 0, pass.num_rows());
-  attend_and_project(pass, weights, project_input(pass, weights, x, nullptr), Region::kNone, compressed);
+  const InputPhases input = project_input(pass, weights, x, nullptr);
+  observe_window_rows(pass, layer);
+  attend_and_project(pass, weights, input, Region::kNone, compressed);
 }
 
 }  // namespace deepinfer

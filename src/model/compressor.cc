@@ -102,13 +102,15 @@ Phase compress(ForwardPass& pass, const CompressorWeights& weights, const LayerP
     pass.rms_norm(rows, weights.norm, end - begin, rows);
     pass.ops.pair_rows(rows, end - begin, dim, pass.ws.latents_paired.data() + begin * dim);
   });
-  pass.observe("latent", layer, ws.latents.data(), count * dim);
   const Phase keys = pass.add_linear(
       {normed}, {LinearTask{weights.wk.view(), {.values = ws.latents_paired.data(), .count = count, .stride = dim},
                             {.bf16 = ws.index_keys.data(), .stride = index_dim}}});
-  return pass.add_rows(count, 8 * (dim + index_dim), {keys}, [&](int64_t begin, int64_t end, int) {
+  const Phase packed = pass.add_rows(count, 8 * (dim + index_dim), {keys}, [&](int64_t begin, int64_t end, int) {
     pack_latents(pass, weights, plan, begin, end);
   });
+  pass.observe("compressed_row", layer, ws.latents.data(), count * dim);
+  pass.observe("index_key", layer, ws.index_keys.data(), count * index_dim);
+  return packed;
 }
 
 }  // namespace deepinfer

@@ -107,7 +107,9 @@ void write_dspark_rows(ForwardPass& pass, const DsparkWeights& weights) {
     const BlockWeights& block = weights.stages[stage];
     make_window_rows(pass, block, pass.add_linear({x}, {window_row_task(pass, block)}));
     pass.run_region();
-    store_window_rows(pass, pass.config.num_hidden_layers + static_cast<int64_t>(stage));
+    const int64_t window_layer = pass.config.num_hidden_layers + static_cast<int64_t>(stage);
+    observe_window_rows(pass, window_layer);
+    store_window_rows(pass, window_layer);
   }
 }
 

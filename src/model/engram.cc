@@ -37,7 +37,7 @@ void engram(ForwardPass& pass, const EngramWeights& weights, const EngramLayerHa
   Workspace& ws = pass.ws;
   const int64_t rows = pass.num_rows(), columns = hash.num_columns(), hidden = pass.config.hidden_size;
   hash_rows(pass, hash, pad_id);
-  if (pass.observer != nullptr) {
+  if (pass.is_wanted("engram_rows")) {
     pass.observer->indices("engram_rows", layer, {ws.engram_rows.data(), static_cast<size_t>(rows * columns)});
   }
   gather(pass, weights, rows * columns);

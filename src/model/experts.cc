@@ -96,7 +96,7 @@ void run_up(const ForwardPass& pass, const ExpertTasks& tasks, int64_t num_route
 }
 
 void observe_route(ForwardPass& pass, int64_t k, int64_t layer) {
-  if (pass.observer == nullptr) return;
+  if (!pass.is_wanted("route_idx") && !pass.is_wanted("route_w")) return;
   pass.run_region();
   const std::vector<int64_t> ids(pass.ws.expert_ids.data(), pass.ws.expert_ids.data() + pass.num_rows() * k);
   pass.observer->indices("route_idx", layer, ids);
@@ -140,10 +140,9 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer, Phase 
                                    });
   // Each share makes its columns of all experts, and so of their sum: the token's slots ascending by expert, then its
   // shared slot.
-  const bool leaves = pass.observer == nullptr;
   const Phase down = pass.region.add(
       pass.column_shares(linear_cost(shared_of(tasks).down) * (most_chosen + 1)), {up, shared_up},
-      [&pass, tasks, shared_of, k, next, leaves](const Share& share) {
+      [&pass, tasks, shared_of, k, next](const Share& share) {
         const int64_t hidden = pass.config.hidden_size;
         const Columns columns = columns_of(share, hidden);
         if (columns.first == columns.end) return;
@@ -152,9 +151,9 @@ void experts(ForwardPass& pass, const MoeWeights& weights, int64_t layer, Phase 
         run(shared_of(tasks).down[0]);
         pass.ops.sum_rows(pass.ws.expert_out.data(), pass.ws.token_slots.data(), k + 1, pass.num_rows(), hidden, columns,
                           pass.ws.y.data());
-        if (leaves) hc_leave(pass, columns, next);
+        hc_leave(pass, columns, next);
       });
-  if (leaves) hc_left(pass, down, next);
+  hc_left(pass, down, next);
 }
 
 }  // namespace deepinfer

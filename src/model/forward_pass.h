@@ -133,14 +133,16 @@ struct ForwardPass {
   void linear_quantized(const Matrix& weights, const Bf16* x, Bf16* y);
   void linear_paired(const Matrix& weights, const Bf16* x, int64_t count, const OutputRows& y);
 
+  bool is_wanted(std::string_view name) const { return observer != nullptr && observer->wants(name); }
+  bool is_replaced() const { return observer != nullptr && observer->replaces(); }
   // An observer sees numbers where they are made: the region runs up to there first.
   void observe(std::string_view name, int64_t layer, const Bf16* values, int64_t count) {
-    if (observer == nullptr) return;
+    if (!is_wanted(name)) return;
     run_region();
     observer->values(name, layer, std::span(values, static_cast<size_t>(count)));
   }
   void observe(std::string_view name, int64_t layer, const float* values, int64_t count) {
-    if (observer == nullptr) return;
+    if (!is_wanted(name)) return;
     run_region();
     observer->values(name, layer, std::span(values, static_cast<size_t>(count)));
   }
@@ -175,6 +177,7 @@ struct InputPhases {
 InputPhases project_input(ForwardPass& pass, const BlockWeights& weights, Phase x, const LinearTask* beside);
 LinearTask window_row_task(const ForwardPass& pass, const BlockWeights& weights);  // x_quantized() -> ws.kv
 Phase make_window_rows(ForwardPass& pass, const BlockWeights& weights, Phase values);  // ws.kv -> ws.window_rows
+void observe_window_rows(ForwardPass& pass, int64_t window_layer);
 ActivationRows query_operand(const ForwardPass& pass);
 // then from the lists on: ws.y and h.
 void attend_and_project(ForwardPass& pass, const BlockWeights& weights, const InputPhases& input, Phase lists,

@@ -111,6 +111,7 @@ void choose_rows(ForwardPass& pass, const LayerPlan& plan, int64_t i, int64_t nu
   Workspace& ws = pass.ws;
   const int64_t visible = visible_rows(pass, plan, i), block_size = config.candidate_block_size;
   const std::span top(ws.topk.data() + i * config.index_topk, static_cast<size_t>(config.index_topk));
+  ws.candidate_margin[i] = INFINITY;
   if (num_scores == 0) {
     std::iota(top.begin(), top.begin() + visible, 0);
     ws.candidate_count[i] = 0;
@@ -194,7 +195,7 @@ Phase select_rows(ForwardPass& pass, const IndexerWeights& weights, const LayerP
       list_compressed_rows(pass, *plan.kv_source, share.begin(pass.num_rows()), share.end(pass.num_rows()));
     });
   }
-  if (pass.observer == nullptr) return chosen;
+  if (!pass.is_wanted("topk")) return chosen;
   pass.run_region();
   observe_lists(pass, "topk", layer, ws.topk.data(), ws.topk_count.data(), pass.config.index_topk);
   if (plan.picks_candidates) {

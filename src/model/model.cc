@@ -297,6 +297,14 @@ void Model::Impl::embed(ForwardPass& pass, std::span<const int32_t> ids) {
   }
 }
 
+void Model::Impl::replace_input(ForwardPass& pass, int64_t layer) {
+  if (!pass.is_replaced()) return;
+  const auto rows = static_cast<size_t>(pass.num_rows());
+  pass.observer->layer_input(layer, {pass.ws.h.data(), rows * 4 * static_cast<size_t>(config.hidden_size)},
+                             {pass.ws.pre.data(), rows * 4});
+  pass.has_sums = false;  // begun with other numbers
+}
+
 void Model::Impl::run_layers(ForwardPass& pass) {
   Workspace& ws = pass.ws;
   const int64_t first_decoder_layer = config.first_decoder_layer();
@@ -304,10 +312,7 @@ void Model::Impl::run_layers(ForwardPass& pass) {
     const LayerPlan& row = layers[layer];
     const BlockWeights& block = weights.layers[layer];
     int64_t count = pass.num_rows() * config.hidden_size;
-    if (pass.observer != nullptr) {
-      pass.observer->layer_input(layer, {ws.h.data(), static_cast<size_t>(4 * count)},
-                                 {ws.pre.data(), static_cast<size_t>(4 * pass.num_rows())});
-    }
+    replace_input(pass, layer);
     if (row.engram) engram(pass, *block.engram, engram_hashes[*row.engram], engram_pad_class, layer);
     if (row.dspark_target) capture_target(pass, *row.dspark_target);
 
@@ -320,11 +325,15 @@ void Model::Impl::run_layers(ForwardPass& pass) {
       if (pass.rows.empty()) return;
       count = pass.num_rows() * config.hidden_size;
     }
+    const std::vector<Bf16> h(pass.is_replaced() ? ws.h.data() : nullptr,
+                              pass.is_replaced() ? ws.h.data() + 4 * count : nullptr);
     attention(pass, block, row, layer, x, compressed);
-    if (pass.observer != nullptr) {
-      pass.observe("attn_out", layer, ws.y.data(), count);
+    pass.observe("attn_out", layer, ws.y.data(), count);
+    if (pass.is_replaced()) {
+      pass.run_region();
       pass.observer->attention_output(layer, {ws.y.data(), static_cast<size_t>(count)});
-      hc_leave(pass, {0, config.hidden_size}, nullptr);
+      std::copy(h.begin(), h.end(), ws.h.data());
+      hc_leave(pass, {0, config.hidden_size}, &block.hc_ffn);
     }
 
     x = hc_enter(pass, block.hc_ffn, block.ffn_norm);
@@ -334,12 +343,9 @@ void Model::Impl::run_layers(ForwardPass& pass) {
     experts(pass, block.moe, layer, x, goes_on ? &weights.layers[layer + 1].hc_attn : nullptr);
     pass.run_region();
     store_window_rows(pass, layer);
-    if (pass.observer != nullptr) {
-      pass.observe("ffn_out", layer, ws.y.data(), count);
-      hc_leave(pass, {0, config.hidden_size}, nullptr);
-      pass.observe("h_out", layer, ws.h.data(), 4 * count);
-      pass.observe("pre_out", layer, ws.pre.data(), 4 * pass.num_rows());
-    }
+    pass.observe("ffn_out", layer, ws.y.data(), count);
+    pass.observe("h_out", layer, ws.h.data(), 4 * count);
+    pass.observe("pre_out", layer, ws.pre.data(), 4 * pass.num_rows());
     check_finite(pass, layer);
   }
 }
@@ -365,6 +371,7 @@ void Model::Impl::note_fault(const Row& row, int64_t layer) {
 std::span<const float> Model::Impl::compute_logits(ForwardPass& pass) {
   Workspace& ws = pass.ws;
   const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
+  replace_input(pass, config.num_hidden_layers);
   pass.add_rows(pass.num_rows(), 8 * hidden, {}, [&](int64_t begin, int64_t end, int) {
     pass.ops.hc_fold(ws.h.data() + begin * 4 * config.hidden_size, ws.pre.data() + begin * 4, 4, end - begin,
                      config.hidden_size, {0, config.hidden_size}, ws.x.data() + begin * config.hidden_size);

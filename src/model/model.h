@@ -83,17 +83,25 @@ struct ForwardOutput {
 };
 
 // Sees, and may replace, what flows between the parts of the forward pass. For verification against golden data; the
-// decode path passes none. All rows are those of the call, in order.
+// decode path passes none. What is observed is what is served: the same phases run, and only where they stop to be
+// looked at differs. All rows are those of the call, in order.
 class ForwardObserver {
  public:
   virtual ~ForwardObserver() = default;
-  // Input of a layer before Engram: h [rows][4][hidden], fold weights pre [rows][4]. May be overwritten.
+  // Whether values() or indices() of this name are to be called.
+  virtual bool wants(std::string_view /*name*/) const { return true; }
+  // Whether the two calls below are to be made. What they leave in their spans is what the pass goes on with.
+  virtual bool replaces() const { return false; }
+  // Input of a layer before Engram: h [rows][4][hidden], fold weights pre [rows][4]. Layer num_hidden_layers: of the
+  // head.
   virtual void layer_input(int64_t /*layer*/, std::span<Bf16> /*h*/, std::span<float> /*pre*/) {}
-  // Result of a layer's attention, [rows][hidden], after "attn_out" was seen. May be overwritten.
+  // Result of a layer's attention, [rows][hidden], after "attn_out" was seen.
   virtual void attention_output(int64_t /*layer*/, std::span<Bf16> /*y*/) {}
   // Named results: attn_in, attn_out, ffn_in, ffn_out, engram_out, h_out, main_hidden (BF16; the last at layer
   // num_hidden_layers), pre_out, route_w, compressor_value, compressor_gate (F32; the pair inputs of ratio-2 sources),
-  // candidate_margin (F32, for rows that have candidates: the last kept block's score less the first one left out).
+  // window_row (BF16, before it is packed; DSpark stage s at layer num_hidden_layers + s), compressed_row, index_key
+  // (the same, of the compressed rows that the call finished), candidate_margin (F32: the last kept block's score less
+  // the first one left out; infinite where nothing was left out).
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const Bf16> /*rows*/) {}
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const float> /*rows*/) {}
   // route_idx [rows][experts], engram_rows [rows][columns], topk [rows][index_topk] (-1 = unused), candidates

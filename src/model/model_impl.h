@@ -44,6 +44,7 @@ struct Model::Impl {
   void embed(ForwardPass& pass, std::span<const int32_t> ids);
   Status check(std::span<const SequenceSpan> spans) const;
   Status admit(std::span<const SequenceSpan> spans);  // blocks, ids and rows of the call
+  void replace_input(ForwardPass& pass, int64_t layer);
   void run_layers(ForwardPass& pass);
   std::span<const float> compute_logits(ForwardPass& pass);
   void note_fault(const Row& row, int64_t layer);  // the lowest position of a span counts

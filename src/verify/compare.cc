@@ -89,6 +89,12 @@ double worst_f32_ulps(std::span<const float> expected, std::span<const float> fo
                       [](double, float value) { return std::isfinite(value) ? step(value, 23, -126) : 1.0; });
 }
 
+double relative_size(std::span<const float> expected, std::span<const float> found) {
+  CHECK(expected.size() == found.size());
+  const double size = rms(expected), other = rms(found);
+  return size == other ? 1 : other / size;
+}
+
 double relative_rms(std::span<const float> expected, std::span<const float> found) {
   CHECK(expected.size() == found.size());
   double squares = 0;

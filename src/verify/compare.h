@@ -47,6 +47,9 @@ double worst_f32_ulps(std::span<const float> expected, std::span<const float> fo
 // The step of bf16 at |value|.
 double bf16_step(double value);
 
+// |found| / |expected| as vectors; 1 for two zero vectors.
+double relative_size(std::span<const float> expected, std::span<const float> found);
+
 // |found - expected| / |expected| as vectors; 0 for two zero vectors.
 double relative_rms(std::span<const float> expected, std::span<const float> found);
 std::vector<double> row_relative_rms(std::span<const float> expected, std::span<const float> found,

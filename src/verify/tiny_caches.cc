@@ -1,7 +1,9 @@
 // The rows that the caches hold: quantized, so that a difference of one unit in the last place before packing
 // is nothing at all or a code one step off.
 #include <algorithm>
+#include <cmath>
 
+#include "kernels/quantize.h"
 #include "verify/compare.h"
 #include "verify/tiny_checks.h"
 
@@ -21,7 +23,69 @@ Status compare_cache(const PromptCheck& prompt, const std::string& name, int64_t
   return Status();
 }
 
+struct Format {
+  int64_t block;
+  uint8_t (*scale_code)(float amax);
+  float (*scale_value)(uint8_t code);
+  float (*round)(float x);
+};
+
+float round_e4m3(float x) {
+  return e4m3_to_float(float_to_e4m3(x));
+}
+float round_e2m1(float x) {
+  return e2m1_to_float(float_to_e2m1(x));
+}
+
+const Format& format_of(RowFormat format) {
+  static constexpr Format kFormats[] = {
+      {32, [](float amax) { return power_of_two_ceiling(std::max(amax, 1e-4f) * (1.0f / 448.0f)); }, e8m0_to_float,
+       round_e4m3},
+      {32, [](float amax) { return power_of_two_ceiling(std::max(amax, 6.0f * 0x1p-126f) * (1.0f / 6.0f)); },
+       e8m0_to_float, round_e2m1},
+      {16, [](float amax) { return float_to_e4m3(std::max(amax, 6.0f * 0x1p-9f) / 6.0f); }, e4m3_to_float, round_e2m1}};
+  return kFormats[static_cast<int>(format)];
+}
+
+enum class Fit { kEqual, kNear, kNone };
+
+// Whether the stored block may come from the values: rounding never goes backwards, so a number between two others has
+// its code between theirs.
+Fit fit_of(const Format& format, std::span<const float> x, std::span<const float> stored) {
+  float amax = 0;
+  for (const float value : x) amax = std::max(amax, std::fabs(value));
+  Fit best = Fit::kNone;
+  for (const float factor : {1.0f, 1.0f - kCodeMargin, 1.0f + kCodeMargin}) {  // of the number that sets the scale
+    const float scale = format.scale_value(format.scale_code(amax * factor));
+    bool equal = factor == 1.0f, near = true;
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float margin = kCodeMargin * (std::fabs(x[i]) + amax / 4);
+      const auto rounded = [&](float value) { return format.round(value / scale) * scale; };
+      equal = equal && stored[i] == rounded(x[i]);
+      near = near && stored[i] >= rounded(x[i] - margin) && stored[i] <= rounded(x[i] + margin) &&
+             format.round(stored[i] / scale) * scale == stored[i];
+    }
+    if (equal) return Fit::kEqual;
+    if (near) best = Fit::kNear;
+  }
+  return best;
+}
+
 }  // namespace
+
+void count_codes(ChoiceCount& count, RowFormat row_format, std::span<const Bf16> values,
+                 std::span<const float> stored) {
+  const Format& format = format_of(row_format);
+  const std::vector<float> x = widen(values);
+  Fit worst = Fit::kEqual;
+  for (size_t first = 0; first < x.size(); first += static_cast<size_t>(format.block)) {
+    const auto part = [&](std::span<const float> all) { return all.subspan(first, static_cast<size_t>(format.block)); };
+    worst = std::max(worst, fit_of(format, part(x), part(stored)));
+  }
+  ++count.rows;
+  count.ties += worst == Fit::kNear ? 1 : 0;
+  count.mismatches += worst == Fit::kNone ? 1 : 0;
+}
 
 Status compare_compressed_rows(const PromptCheck& prompt, const Sequence& sequence, RowErrors& errors) {
   const Model& model = prompt.model;

@@ -50,6 +50,18 @@ inline std::string golden_name(std::string_view item) {
   return fmt::format("one.f32.{}", item);
 }
 
+// How often a choice was the golden one.
+struct ChoiceCount {
+  int64_t rows = 0;
+  int64_t mismatches = 0;
+  int64_t ties = 0;  // differences within the margin
+};
+
+// The codes of cached rows. A stored row fits when each of its numbers is a rounding of a number near ours, kCodeMargin
+// off at most; one that differs from our own rounding and fits is a tie.
+enum class RowFormat { kQ8, kQ4i, kQ4k };
+void count_codes(ChoiceCount& count, RowFormat format, std::span<const Bf16> values, std::span<const float> stored);
+
 // Rows of the caches: "ck" and "ik", rings of the draft stages after the prompt, window rows [first, first +
 // count).
 Status compare_compressed_rows(const PromptCheck& prompt, const Sequence& sequence, RowErrors& errors);
@@ -61,7 +73,8 @@ inline bool is_cached_item(std::string_view item) {
 }
 
 Status check_layers(PromptCheck& prompt, RowErrors& all_errors);
-Status check_logits(PromptCheck& prompt);
+// `best`: errors of rows of which the best one must be next to nothing.
+Status check_logits(PromptCheck& prompt, RowErrors& best);
 
 // Limits of docs/verify.md.
 inline constexpr double kWorstRow = 0.01;
@@ -71,12 +84,15 @@ inline constexpr double kMostFastRows = 0.1;
 inline constexpr double kFastShare = 0.3;  // of their error that the streams may take on
 inline constexpr double kMostRowsShare = 0.99;
 inline constexpr double kTieMargin = 1e-3;
+inline constexpr float kCodeMargin = 0x1p-7f;       // of a number, and a quarter of it of the block's largest
 inline constexpr double kWorstCachedRow = 0.1;      // a code of 8 bits one step off
 inline constexpr double kWorstPackedRow = 1.0 / 3;  // a code of 4 bits one step off, at most from 6 to 4
 inline constexpr double kCachedRowsDiffer = 0.1;
 inline constexpr double kShortPromptRms = 0.01;  // one-shot logits of at most kShortPrompt positions
 inline constexpr int64_t kShortPrompt = 2;
 inline constexpr double kFreeRms = 0.25;
+inline constexpr double kRowSizeOff = 0.2;
+inline constexpr double kBestRow = 1e-4;
 inline constexpr double kMissedAllowed = 0.15;
 inline constexpr double kFreeFastRms = 0.35;
 inline constexpr double kMissedFastAllowed = 0.25;

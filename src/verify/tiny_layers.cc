@@ -29,7 +29,10 @@ struct GoldenLayers {
   std::vector<int32_t> engram_rows, route_idx, topk;
   std::vector<float> route_margin, topk_margin;
   std::vector<uint8_t> candidates;                   // [positions][rows of the candidate source]
-  std::map<int64_t, std::vector<float>> compressed;  // by source layer: [rows][head_dim]
+  std::map<int64_t, std::vector<float>> compressed, index_keys;  // by source layer: [rows][dim]
+  std::vector<float> window;                                     // [positions][layers][head_dim]
+  std::vector<float> rings;                                      // [stages][sliding_window][head_dim]
+  std::vector<float> logits;                                     // [positions][vocab]
   int64_t num_positions = 0;
 
   const Stored* find(std::string_view name) const {
@@ -97,23 +100,30 @@ Result<GoldenLayers> read_layers(const PromptCheck& prompt) {
       read_optional(prompt, golden_name("topk"), {n, index_sources, config.index_topk}, golden.topk));
   RETURN_IF_ERROR(read_optional(prompt, golden_name("topk_margin"), {n, index_sources}, golden.topk_margin));
   for (const int64_t layer : config.kv_source_layer_ids) {
-    const std::string name = golden_name(fmt::format("ck.{}", layer));
-    if (!prompt.file.contains(name)) continue;
-    ASSIGN_OR_RETURN(golden.compressed[layer],
-                     prompt.file.read_bf16(name, {n / config.compress_ratios[layer], config.head_dim}));
+    const int64_t rows = n / config.compress_ratios[layer];
+    const auto read = [&](std::string_view item, int64_t dim, auto& stored) -> Status {
+      const std::string name = golden_name(fmt::format("{}.{}", item, layer));
+      if (!prompt.file.contains(name)) return Status();
+      ASSIGN_OR_RETURN(stored[layer], prompt.file.read_bf16(name, {rows, dim}));
+      return Status();
+    };
+    RETURN_IF_ERROR(read("ck", config.head_dim, golden.compressed));
+    RETURN_IF_ERROR(read("ik", config.index_head_dim, golden.index_keys));
   }
+  if (prompt.file.contains(golden_name("win"))) {
+    ASSIGN_OR_RETURN(golden.window, prompt.file.read_bf16(golden_name("win"), {n, layers, config.head_dim}));
+  }
+  if (prompt.file.contains(golden_name("dspark_ring"))) {
+    ASSIGN_OR_RETURN(golden.rings,
+                     prompt.file.read_bf16(golden_name("dspark_ring"),
+                                           {config.num_nextn_predict_layers, config.sliding_window, config.head_dim}));
+  }
+  RETURN_IF_ERROR(read_optional(prompt, golden_name("logits"), {n, config.vocab_size}, golden.logits));
   if (prompt.file.contains(golden_name("cand"))) {
     ASSIGN_OR_RETURN(golden.candidates, prompt.file.read_codes(golden_name("cand"), {n, -1}));
   }
   return golden;
 }
-
-// How often a choice was the golden one.
-struct ChoiceCount {
-  int64_t rows = 0;
-  int64_t mismatches = 0;
-  int64_t ties = 0;  // differences within the margin
-};
 
 // Replaces each layer's input by the golden one and compares what the parts make of it.
 class LayerObserver final : public ForwardObserver {
@@ -134,10 +144,13 @@ class LayerObserver final : public ForwardObserver {
   const std::map<int64_t, std::vector<float>>& newest_value() const { return newest_value_; }
   const std::map<int64_t, std::vector<float>>& newest_gate() const { return newest_gate_; }
 
+  bool replaces() const override { return true; }
   void layer_input(int64_t layer, std::span<Bf16> h, std::span<float> pre) override;
   void attention_output(int64_t layer, std::span<Bf16> y) override;
   void values(std::string_view name, int64_t layer, std::span<const Bf16> rows) override {
     if (name == "attn_out") attention_counts_ = true;
+    if (name == "window_row" || name == "compressed_row" || name == "index_key")
+      return compare_codes(name, layer, rows);
     compare_rows(name, layer, widen(rows));
   }
   void values(std::string_view name, int64_t layer, std::span<const float> rows) override;
@@ -145,6 +158,7 @@ class LayerObserver final : public ForwardObserver {
 
  private:
   void compare_rows(std::string_view name, int64_t layer, std::span<const float> rows);
+  void compare_codes(std::string_view name, int64_t layer, std::span<const Bf16> rows);
   void compare_engram_rows(int64_t layer, std::span<const int64_t> rows);
   void compare_route(int64_t layer, std::span<const int64_t> rows);
   void compare_route_weights(int64_t layer, std::span<const float> rows);
@@ -229,6 +243,36 @@ void LayerObserver::compare_rows(std::string_view name, int64_t layer, std::span
     if (excused(i, layer)) continue;
     const auto expected = stored->row(first_ + i, slot(name, layer));
     errors.push_back(relative_rms(expected, rows.subspan(i * stored->width, stored->width)));
+  }
+}
+
+// Cached rows by their codes: each stored one is a rounding of what the engine packs, or it is wrong.
+void LayerObserver::compare_codes(std::string_view name, int64_t layer, std::span<const Bf16> rows) {
+  if (name == "window_row") {
+    const int64_t dim = config_.head_dim, layers = config_.num_hidden_layers, ring = config_.sliding_window;
+    const bool draft_stage = layer >= layers;
+    if (draft_stage ? golden_.rings.empty() : golden_.window.empty()) return;
+    for (int64_t i = 0; i < num_rows_; ++i) {
+      const int64_t p = first_ + i;
+      if (draft_stage && p < golden_.num_positions - ring) continue;  // overwritten since
+      const auto stored = draft_stage
+                              ? std::span(golden_.rings).subspan(((layer - layers) * ring + p % ring) * dim, dim)
+                              : std::span(golden_.window).subspan((p * layers + layer) * dim, dim);
+      count_codes(choices_[draft_stage ? "dspark_ring codes" : "win codes"], RowFormat::kQ8, rows.subspan(i * dim, dim),
+                  stored);
+    }
+    return;
+  }
+  const bool keys = name == "index_key";
+  const auto& stored = keys ? golden_.index_keys : golden_.compressed;
+  const auto source = stored.find(layer);
+  if (source == stored.end()) return;
+  const int64_t dim = keys ? config_.index_head_dim : config_.head_dim;
+  const int64_t first_row = first_ / config_.compress_ratios[layer], count = std::ssize(rows) / dim;
+  CHECK((first_row + count) * dim <= std::ssize(source->second));
+  for (int64_t i = 0; i < count; ++i) {
+    count_codes(choices_[keys ? "ik codes" : "ck codes"], keys ? RowFormat::kQ4i : RowFormat::kQ4k,
+                rows.subspan(i * dim, dim), std::span(source->second).subspan((first_row + i) * dim, dim));
   }
 }
 
@@ -358,6 +402,14 @@ Status compare_pending(const PromptCheck& prompt, const std::string& item,
   return Status();
 }
 
+// Logits of the stored state behind the last layer.
+void compare_head(const GoldenLayers& golden, int64_t first, std::span<const float> found, int64_t vocab,
+                  std::vector<double>& errors) {
+  const auto expected = std::span(golden.logits).subspan(first * vocab, found.size());
+  const auto rows = row_relative_rms(expected, found, vocab);
+  errors.insert(errors.end(), rows.begin(), rows.end());
+}
+
 void report(const PromptCheck& prompt, const RowErrors& errors, const LayerObserver& observer) {
   for (const auto& [item, count] : observer.choices()) {
     prompt.compare(item, kMismatches, static_cast<double>(count.mismatches), 0,
@@ -377,12 +429,6 @@ void report(const PromptCheck& prompt, const RowErrors& errors, const LayerObser
 Status check_layers(PromptCheck& prompt, RowErrors& all_errors) {
   const ModelConfig& config = prompt.model.config();
   ASSIGN_OR_RETURN(const GoldenLayers golden, read_layers(prompt));
-  std::vector<float> window;
-  if (prompt.file.contains(golden_name("win"))) {
-    ASSIGN_OR_RETURN(window,
-                     prompt.file.read_bf16(golden_name("win"),
-                                           {prompt.length(), config.num_hidden_layers, config.head_dim}));
-  }
   RowErrors errors;
   ASSIGN_OR_RETURN(const auto sequence, prompt.model.make_sequence());
   LayerObserver observer(prompt.model, *sequence, golden, errors);
@@ -391,10 +437,10 @@ Status check_layers(PromptCheck& prompt, RowErrors& all_errors) {
     const int64_t count = std::min(chunk, prompt.length() - first);
     observer.begin_call(first, count);
     const SequenceSpan span{sequence.get(), first, std::span(prompt.ids).subspan(first, count),
-                            LogitsRows::kNone};
-    ASSIGN_OR_RETURN(const auto no_logits, prompt.model.forward({&span, 1}, &observer));
-    static_cast<void>(no_logits);
-    if (!window.empty()) compare_window_rows(prompt, *sequence, window, first, count, errors["win"]);
+                            golden.logits.empty() ? LogitsRows::kNone : LogitsRows::kAll};
+    ASSIGN_OR_RETURN(const auto logits, prompt.model.forward({&span, 1}, &observer));
+    if (!golden.logits.empty()) compare_head(golden, first, logits, config.vocab_size, errors["logits"]);
+    if (!golden.window.empty()) compare_window_rows(prompt, *sequence, golden.window, first, count, errors["win"]);
   }
   RETURN_IF_ERROR(compare_compressed_rows(prompt, *sequence, errors));
   RETURN_IF_ERROR(compare_dspark_rings(prompt, *sequence, errors));

@@ -4,15 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <random>
 
 #include "base/read_file.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/fake_checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "source_path.h"
+#include "tensor/formats.h"
 #include "verify/verify.h"
 
 namespace deepinfer {
@@ -88,28 +94,43 @@ class GoldenTest : public testing::TestWithParam<Subject> {
   fs::path scratch_;
 };
 
-// Turns the sign and an exponent bit of the last element of a bf16 or fp32 tensor, or the lowest bit of an
-// integer.
-void damage(const std::string& path, const std::string& tensor) {
+// Changes a tensor of a safetensors file in place: edit(its dtype name, its bytes).
+void edit_tensor(const std::string& path, const std::string& tensor,
+                 const std::function<void(std::string_view dtype, std::span<char> bytes)>& edit) {
   auto file = ReadFile::open(path);
   ASSERT_TRUE(file.ok()) << file.error().message();
   const auto header = read_safetensors_header(*file);
   ASSERT_TRUE(header.ok()) << header.error().message();
   for (const SafetensorsEntry& entry : header->entries) {
     if (entry.name != tensor) continue;
-    const bool integer = entry.dtype_name[0] == 'I';
-    const auto position =
-        static_cast<std::streamoff>(integer ? entry.offset + entry.size_bytes - dtype_size(*entry.dtype)
-                                            : entry.offset + entry.size_bytes - 1);
     std::fstream stream(path, std::ios::binary | std::ios::in | std::ios::out);
-    stream.seekg(position);
-    const int byte = stream.get();
-    stream.seekp(position);
-    stream.put(static_cast<char>(integer ? byte ^ 1 : 0x44));
+    std::vector<char> bytes(entry.size_bytes);
+    stream.seekg(static_cast<std::streamoff>(entry.offset));
+    stream.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    edit(entry.dtype_name, bytes);
+    stream.seekp(static_cast<std::streamoff>(entry.offset));
+    stream.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     ASSERT_TRUE(stream.good());
     return;
   }
   FAIL() << path << " has no tensor " << tensor;
+}
+
+template <typename T>
+std::span<T> as(std::span<char> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+// Turns the sign and an exponent bit of the last element of a bf16 or fp32 tensor, or the lowest bit of an
+// integer.
+void damage(const std::string& path, const std::string& tensor) {
+  edit_tensor(path, tensor, [](std::string_view dtype, std::span<char> bytes) {
+    if (dtype[0] == 'I') {
+      bytes[bytes.size() - (dtype == "I64" ? 8 : 4)] ^= 1;
+    } else {
+      bytes.back() = 0x44;
+    }
+  });
 }
 
 TEST_P(GoldenTest, EngineMeetsEveryLimit) {
@@ -157,6 +178,110 @@ TEST_P(GoldenTest, OneDamagedValueFailsItsCheck) {
   }
 }
 
+// Faults that are small beside the noise of a free run, each in a copy of the data or of the checkpoint.
+class PlantedFaultTest : public GoldenTest {
+ protected:
+  // Copies of the model and of its prompts; shards that are not to be changed stay links.
+  void copy_model(const std::string& changed_shard) {
+    const fs::path model = scratch_ / "model";
+    fs::create_directories(model);
+    for (const auto& entry : fs::directory_iterator(GetParam().model_directory)) {
+      const fs::path copy = model / entry.path().filename();
+      if (entry.path().filename() == changed_shard) {
+        fs::copy_file(entry.path(), copy);
+        fs::permissions(copy, fs::perms::owner_write, fs::perm_options::add);
+      } else if (entry.is_regular_file()) {
+        fs::create_symlink(fs::absolute(entry.path()), copy);
+      }
+    }
+  }
+  Result<VerifyReport> verify_with_model() const {
+    return verify_golden(
+        {.model_directory = (scratch_ / "model").string(), .golden_directory = scratch_.string(), .threads = 2});
+  }
+  // The checks that fail, by name; the copies without a fault have none.
+  static std::vector<std::string> failed(const Result<VerifyReport>& report) {
+    std::vector<std::string> names;
+    if (!report.ok()) {
+      ADD_FAILURE() << report.error().message();
+      return names;
+    }
+    for (const VerifyCheck& check : report->checks) {
+      if (check.outcome == kFailed) names.push_back(check.name);
+    }
+    return names;
+  }
+};
+
+void scale_bf16(std::span<char> bytes, float factor) {
+  for (Bf16& value : as<Bf16>(bytes)) value = to_bf16(to_float(value) * factor);
+}
+
+TEST_P(PlantedFaultTest, AWeightOfADraftStageTwoPercentOff) {
+  if (GetParam().name != "shared") GTEST_SKIP() << "the mini model's data has no drafts";
+  for (const char* tensor : {"mtp.1.ffn_norm.weight", "mtp.2.markov_head.head.weight", "mtp.2.norm.weight",
+                             "mtp.2.confidence_head.proj.weight"}) {
+    fs::remove_all(scratch_);
+    for (const char* prompt : {"p001.safetensors", "p002.safetensors"}) copy_prompt(prompt);
+    constexpr const char* kShard = "model-00005-of-00007.safetensors";
+    copy_model(kShard);
+    ASSERT_EQ(failed(verify_with_model()), std::vector<std::string>()) << "before the fault";
+    ASSERT_NO_FATAL_FAILURE(edit_tensor((scratch_ / "model" / kShard).string(), tensor,
+                                        [](std::string_view, std::span<char> bytes) { scale_bf16(bytes, 1.02f); }));
+    const auto names = failed(verify_with_model());
+    EXPECT_FALSE(names.empty()) << tensor;
+    for (const std::string& name : names) EXPECT_NE(name.find("draft"), std::string::npos) << tensor << ": " << name;
+  }
+}
+
+// The FP4 value next to one of a row: as a code one step off.
+float next_fp4(float value, float scale) {
+  const float steps = std::fabs(value) / scale;
+  const float next = steps < 2 ? steps + 0.5f : steps < 4 ? steps + 1 : steps - 2;
+  return std::copysign(next * scale, value);
+}
+
+TEST_P(PlantedFaultTest, OneCodeOfACompressedRow) {
+  const std::string name = GetParam().name == "shared" ? "p015.safetensors" : "p016.safetensors";
+  const std::string check = "tiny/" + name.substr(0, 4) + " ck codes";
+  std::mt19937 rng(20261201);
+  for (int round = 0; round < 6; ++round) {
+    fs::remove_all(scratch_);
+    const std::string copy = copy_prompt(name);
+    ASSERT_NO_FATAL_FAILURE(edit_tensor(copy, "one.f32.ck.6", [&](std::string_view, std::span<char> bytes) {
+      const std::span<Bf16> row = as<Bf16>(bytes);
+      const size_t block = rng() % (row.size() / 16) * 16;
+      float largest = 0;
+      for (size_t i = block; i < block + 16; ++i) largest = std::max(largest, std::fabs(to_float(row[i])));
+      const size_t at = block + rng() % 16;
+      row[at] = to_bf16(next_fp4(to_float(row[at]), largest / 6));
+    }));
+    const auto names = failed(verify_copy());
+    EXPECT_NE(std::find(names.begin(), names.end(), check), names.end()) << "round " << round;
+  }
+}
+
+TEST_P(PlantedFaultTest, OneRowOfLogitsHalfAsLargeAgain) {
+  const std::string name = GetParam().name == "shared" ? "p064.safetensors" : "p036.safetensors";
+  std::vector<std::string> tensors = {"one.f32.logits"};
+  if (GetParam().name == "shared") {
+    tensors.insert(tensors.end(), {"dec.f32.logits", "dec.f32.draft_logits", "split.f32.33.logits"});
+  }
+  for (const std::string& tensor : tensors) {
+    fs::remove_all(scratch_);
+    const std::string copy = copy_prompt(name);
+    ASSERT_NO_FATAL_FAILURE(edit_tensor(copy, tensor, [&](std::string_view, std::span<char> bytes) {
+      const std::span<float> logits = as<float>(bytes);
+      const size_t vocab = GetParam().name == "shared" ? 512 : 2048;
+      for (float& logit : logits.subspan(7 * vocab, vocab)) logit *= 1.5f;
+    }));
+    EXPECT_FALSE(failed(verify_copy()).empty()) << tensor;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Data, PlantedFaultTest, testing::Values(shared_subject(), mini_subject()),
+                         [](const auto& info) { return info.param.name; });
+
 TEST_P(GoldenTest, ATruncatedPromptIsAFailedCheckThatNamesTheFile) {
   const std::string name = first_prompt();
   const std::string copy = copy_prompt(name);
@@ -165,6 +290,26 @@ TEST_P(GoldenTest, ATruncatedPromptIsAFailedCheckThatNamesTheFile) {
   ASSERT_TRUE(report.ok()) << report.error().message();
   EXPECT_FALSE(report->passed());
   EXPECT_NE(failures(*report).find(copy), std::string::npos) << failures(*report);
+}
+
+// The context is as long as the longest prompt needs, up to what the model allows.
+TEST_P(GoldenTest, AVeryLongPromptIsChecked) {
+  constexpr int64_t kLength = 9000;
+  const auto checkpoint = Checkpoint::open(GetParam().model_directory);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
+  const int64_t vocab = checkpoint->config().vocab_size, longest = checkpoint->config().max_position_embeddings;
+  fs::create_directories(scratch_ / "tiny/prompts");
+  const Status written = write_safetensors((scratch_ / "tiny/prompts/long.safetensors").string(),
+                                           {{"ids", "I32", {kLength}, kLength * 4},  // zeros, all of it
+                                            {"split.f32.8999.logits", "F32", {2, vocab}, 2 * vocab * 4ull}});
+  ASSERT_TRUE(written.ok()) << written.error().message();
+  const auto report = verify_copy();
+  ASSERT_TRUE(report.ok()) << report.error().message();
+  if (longest < kLength) {
+    EXPECT_NE(failures(*report).find(fmt::format("found 9000, expected 1 to {}", longest)), std::string::npos);
+  } else {
+    EXPECT_NE(find_check(*report, "tiny/long split.8999.logits"), nullptr) << failures(*report);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Data, GoldenTest, testing::Values(shared_subject(), mini_subject()),

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <random>
 
 #include "../model_support.h"
@@ -211,6 +212,64 @@ TEST_P(InvarianceTest, ThreadsAndInstructionSetsGiveTheSameBits) {
     feed(*model, sequence->get(), 0, count - 1, std::string(isa) + " with threads");
     feed(*model, sequence->get(), count - 1, 1, std::string(isa) + " with threads, one row");
     if (HasFatalFailure()) return;
+  }
+}
+
+// Copies what it sees, by name and layer; all calls of a run one after another.
+class Watcher final : public ForwardObserver {
+ public:
+  Watcher(bool all, bool replaces) : all_(all), replaces_(replaces) {}
+  std::map<std::pair<std::string, int64_t>, std::string> seen;
+
+  bool wants(std::string_view name) const override { return all_ || name == "h_out" || name == "pre_out"; }
+  bool replaces() const override { return replaces_; }
+  void values(std::string_view name, int64_t layer, std::span<const Bf16> rows) override { add(name, layer, rows); }
+  void values(std::string_view name, int64_t layer, std::span<const float> rows) override { add(name, layer, rows); }
+
+ private:
+  template <typename T>
+  void add(std::string_view name, int64_t layer, std::span<const T> rows) {
+    seen[{std::string(name), layer}].append(reinterpret_cast<const char*>(rows.data()), rows.size_bytes());
+  }
+  const bool all_, replaces_;
+};
+
+// Layers end as they always do where one looks at their ends alone. So what such an observer sees, layer by layer, is
+// what is served; and who looks everywhere, or puts back what he was given, must see the same.
+TEST_P(InvarianceTest, WhatIsObservedIsWhatIsServed) {
+  constexpr int64_t kMany = 40;
+  const auto run = [&](Model& model, ForwardObserver* observer) {
+    auto sequence = model.make_sequence();
+    EXPECT_TRUE(sequence.ok());
+    // Many rows, few rows and one: they mix in different ways.
+    for (const auto& [first, count] :
+         {std::pair<int64_t, int64_t>{0, kMany}, {kMany, 3}, {kMany + 3, 1}, {kMany + 4, 2}}) {
+      const SequenceSpan span{sequence->get(), first, std::span<const int32_t>(ids_).subspan(first, count),
+                              LogitsRows::kAll};
+      const auto logits = model.forward({&span, 1}, observer);
+      EXPECT_TRUE(logits.ok()) << logits.error().message();
+      expect_rows(*logits, first, observer == nullptr ? "unobserved" : "observed");
+    }
+  };
+  for (const int threads : {1, 3}) {
+    const auto model = load_model(directory_, options(threads));
+    ASSERT_NE(model, nullptr);
+    Watcher ends(false, false), all(true, false), put_back(true, true);
+    run(*model, nullptr);
+    for (Watcher* watcher : {&ends, &all, &put_back}) run(*model, watcher);
+    for (int64_t layer = 0; layer < model->config().num_hidden_layers; ++layer) {
+      for (const char* name : {"h_out", "pre_out"}) {
+        ASSERT_TRUE(ends.seen.contains({name, layer}));
+        const std::string& served = ends.seen.at({name, layer});
+        EXPECT_FALSE(served.empty());
+        EXPECT_TRUE(all.seen.at({name, layer}) == served)
+            << name << " of layer " << layer << ", " << threads << " threads";
+        EXPECT_TRUE(put_back.seen.at({name, layer}) == served) << name << " of layer " << layer << ", put back";
+      }
+    }
+    EXPECT_EQ(all.seen.size(), put_back.seen.size());
+    for (const auto& [key, bytes] : all.seen)
+      EXPECT_TRUE(put_back.seen.at(key) == bytes) << key.first << " " << key.second;
   }
 }
 
