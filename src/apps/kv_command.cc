@@ -45,11 +45,15 @@ JsonValue to_json_value(const store::DriveReport& report) {
   for (size_t c = 0; c < store::kNumClasses; ++c)
     classes.push_back(
         {std::string(store::class_name(static_cast<store::RetentionClass>(c))), report.by_class[c]});
+  JsonValue::Object kinds;
+  for (size_t k = 0; k < store::kNumKinds; ++k)
+    kinds.push_back({std::string(store::kind_name(static_cast<store::RecordKind>(k))), report.by_kind[k]});
   JsonValue::Object domains;
   for (const auto& [number, records] : report.by_domain) domains.push_back({std::to_string(number), records});
   return JsonValue::Object{{"drive", hex(report.meta.id)}, {"epoch", report.meta.epoch},
                            {"records", report.records},           {"derived", report.derived},
-                           {"encrypted", report.encrypted},       {"classes", std::move(classes)},
+                           {"encrypted", report.encrypted},       {"kinds", std::move(kinds)},
+                           {"classes", std::move(classes)},
                            {"domains", std::move(domains)},       {"oldest_ms", report.oldest_ms},
                            {"newest_ms", report.newest_ms},       {"segments", std::move(segments)},
                            {"damage", std::move(damage)},         {"unknown_files", std::move(unknown)}};
@@ -69,13 +73,15 @@ void print_stat(const store::DriveReport& report) {
                store::class_name(segment.retention), segment.records, segment.unfinished, segment.bytes);
   for (const auto& [number, records] : report.by_domain)
     fmt::print("domain {}: {} records\n", number, records);
-  fmt::print("{} records ({} derived, {} encrypted)\n", report.records, report.derived, report.encrypted);
+  fmt::print("{} records ({} of window states, {} derived, {} encrypted)\n", report.records,
+             report.by_kind[static_cast<size_t>(store::RecordKind::kWindowState)], report.derived, report.encrypted);
 }
 
 void print_record(const std::string& file, const store::RecordHeader& record) {
   fmt::print("{}\n", to_json(JsonValue(JsonValue::Object{
                          {"file", file},
                          {"slot", record.slot},
+                         {"kind", store::kind_name(record.kind)},
                          {"key", hex(record.key)},
                          {"parent", hex(record.parent)},
                          {"block_index", record.block_index},

@@ -26,24 +26,6 @@ size_t leading_ok(std::span<const store::TierStatus> statuses) {
   return static_cast<size_t>(other - statuses.begin());
 }
 
-MissReason reason_of(store::TierStatus status) {
-  switch (status) {
-    case store::TierStatus::kOk:
-      return MissReason::kNone;
-    case store::TierStatus::kAbsent:
-      return MissReason::kAbsent;
-    case store::TierStatus::kCorrupt:
-      return MissReason::kCorrupt;
-    case store::TierStatus::kTimeout:
-      return MissReason::kDeadline;
-    case store::TierStatus::kFailed:
-      return MissReason::kIo;
-    case store::TierStatus::kDown:
-      return MissReason::kDriveDown;
-  }
-  return MissReason::kIo;
-}
-
 }  // namespace
 
 // ---- Lane ------------------------------------------------------------------------------------------------------------

@@ -62,7 +62,11 @@ Values counters_of(const store::StoreStats& stats) {
           {"lookups", stats.lookups},
           {"hit_blocks", stats.hit_blocks},
           {"loaded_blocks", stats.loaded_blocks},
-          {"verified_bytes", stats.verified_bytes}};
+          {"verified_bytes", stats.verified_bytes},
+          {"objects_put", stats.objects_put},
+          {"objects_replaced", stats.objects_replaced},
+          {"objects_found", stats.objects_found},
+          {"objects_loaded", stats.objects_loaded}};
 }
 
 Values drops_of(const store::StoreStats& stats) {

@@ -71,15 +71,29 @@ struct BlockInfo {
   bool one_shot = false;  // short and without a session: the first to go when the write budget is spent
 };
 
+// One object to store beside the blocks: a thing of any size up to kMaxObjectBytes that belongs to a position of a chain,
+// as the window state of a sequence after so many full blocks. Best effort: the first to go when room is needed.
+struct ObjectInfo {
+  RecordKind kind = RecordKind::kWindowState;
+  uint32_t domain = 0;
+  Digest key{};  // chain key of the full blocks before the position (the root key at position 0)
+  Lineage lineage = Lineage::kExact;
+  // Chain keys of earlier positions of this chain whose objects of this kind nobody needs once this one is there. A window
+  // state names those of the last 2,048 tokens: the keys of the 16 blocks before it.
+  std::span<const Digest> replaces = {};
+};
+inline constexpr size_t kMaxObjectBytes = 16u << 20;
+
 enum class PutResult {
   kQueued,
   kPresent,     // stored or on its way: nothing to do
   kFull,        // staging is full; drop the tail of the unit
   kOverBudget,  // the drive's write budget for today is spent
-  kRefused,     // read-only, every drive failed, or the domain is unknown
+  kRefused,     // read-only, every drive failed, or the domain is unknown; an object that is empty or too large
 };
 
 class StoreImpl;
+struct Segment;
 
 // The stored prefix of a chain, pinned: what it names cannot be reclaimed while it lives. Movable.
 // Thread-compatible.
@@ -100,16 +114,32 @@ class Hit {
   friend class StoreImpl;
   struct Block {
     Digest key;
-    uint32_t segment;
+    Segment* segment;  // of the store, which never lets one go
     uint32_t slot;
     Lineage lineage;
   };
   StoreImpl* store_ = nullptr;  // Borrowed; outlives every Hit.
+  RecordKind kind_ = RecordKind::kBlock;
   uint32_t domain_ = 0;
   uint32_t first_index_ = 0;  // block index of blocks_[0]
   std::vector<Block> blocks_;
-  std::vector<uint32_t> pinned_;  // segments
+  std::vector<Segment*> pinned_;
   MissReason reason_ = MissReason::kNone;
+};
+
+// An object that was found. Its beginning is pinned; the rest may go before it is loaded. Movable.
+struct ObjectHit {
+  size_t index = 0;  // in the keys that were asked for
+  Lineage lineage = Lineage::kExact;
+  RecordKind kind = RecordKind::kWindowState;
+  uint32_t domain = 0;
+  Digest key{};
+  Hit first;  // its first piece
+};
+
+struct LoadedObject {
+  std::vector<std::byte> bytes;  // those that were put; empty when there is a reason
+  MissReason reason = MissReason::kNone;
 };
 
 struct LoadResult {
@@ -142,6 +172,8 @@ struct StoreStats {
   uint64_t dropped_full = 0, dropped_budget = 0, dropped_no_room = 0, dropped_error = 0;
   uint64_t evicted = 0, expired = 0, broken_promises = 0;  // the last one stays 0
   uint64_t lookups = 0, hit_blocks = 0, loaded_blocks = 0, verified_bytes = 0;
+  // Objects: taken, made useless by a newer one, found, loaded right.
+  uint64_t objects_put = 0, objects_replaced = 0, objects_found = 0, objects_loaded = 0;
   std::array<uint64_t, kNumStoreMissReasons> misses{};
   double projected_retention_s = 0;  // promisable bytes / rate of promised writes over the last hours
   std::vector<DriveStats> drives;
@@ -182,6 +214,22 @@ class Store {
   LoadResult load(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink);
   // Counts as use of blocks that a nearer tier served.
   void touch(uint32_t domain, std::span<const Digest> keys);
+
+  // Objects. All that is promised of blocks holds, but their retention: they are checked as a whole too, so an object that
+  // comes back is one that was put under this kind, domain and key. How a window state is kept:
+  //
+  //   put_object({.kind = RecordKind::kWindowState, .domain = domain, .key = keys[n - 1], .lineage = lineage,
+  //               .replaces = last 16 of keys[0 .. n - 1)}, state);            // after n full blocks
+  //   if (const auto found = find_newest(RecordKind::kWindowState, domain, keys, accept))   // keys of the prompt's blocks
+  //     LoadedObject state = load_object(*found, deadline);                    // of position 128 (found->index + 1)
+  //
+  // put_object copies `bytes` into staging and waits for no drive; kPresent when the key has an object of this lineage or
+  // a better one. It is found once it is persisted. find_newest gives the last of `keys` that has an object and reads
+  // nothing; load_object reads and takes a reason for no bytes: go on without, or ask find_newest with the keys before.
+  // A remote tier keeps objects through objects.h.
+  PutResult put_object(const ObjectInfo& object, std::span<const std::byte> bytes);
+  std::optional<ObjectHit> find_newest(RecordKind kind, uint32_t domain, std::span<const Digest> keys, Lineage accept);
+  LoadedObject load_object(const ObjectHit& found, Clock::time_point deadline);
 
   // Reads and checks up to `max_records` sealed records, going on where the last call stopped; returns the
   // damaged ones.

@@ -18,7 +18,9 @@ constexpr Magic kDriveMagic = {'D', 'I', 'K', 'V', 'D', 'R', 'V', 1};
 
 constexpr uint16_t kDerivedFlag = 4;
 constexpr uint16_t kEncryptedFlag = 8;
-constexpr uint16_t kKnownFlags = 15;
+constexpr int kKindShift = 4;
+constexpr uint16_t kKindMask = 15 << kKindShift;
+constexpr uint16_t kKnownFlags = 15 | kKindMask;
 
 constexpr size_t kCrcOffset = kHeaderBytes - 4;
 
@@ -47,10 +49,17 @@ Status check_length(std::span<const std::byte> bytes, size_t expected, std::stri
   return {};
 }
 
-uint16_t flags_of(RetentionClass retention, Lineage lineage, bool encrypted) {
-  return static_cast<uint16_t>(static_cast<unsigned>(retention) |
-                               (lineage == Lineage::kDerived ? kDerivedFlag : 0u) |
-                               (encrypted ? kEncryptedFlag : 0u));
+template <typename Source>
+uint16_t flags_of(const Source& source) {
+  return static_cast<uint16_t>(static_cast<unsigned>(source.retention) |
+                               (source.lineage == Lineage::kDerived ? kDerivedFlag : 0u) |
+                               (source.encrypted ? kEncryptedFlag : 0u) |
+                               static_cast<unsigned>(source.kind) << kKindShift);
+}
+
+// Of another flag, or of a kind that this version does not know.
+bool flags_known(uint16_t flags) {
+  return (flags & ~kKnownFlags) == 0 && (flags & kKindMask) >> kKindShift < static_cast<int>(kNumKinds);
 }
 
 template <typename Target>
@@ -58,6 +67,7 @@ void read_flags(uint16_t flags, Target& target) {
   target.retention = static_cast<RetentionClass>(flags & 3);
   target.lineage = (flags & kDerivedFlag) != 0 ? Lineage::kDerived : Lineage::kExact;
   target.encrypted = (flags & kEncryptedFlag) != 0;
+  target.kind = static_cast<RecordKind>((flags & kKindMask) >> kKindShift);
 }
 
 // Header bytes without the crc; `bytes` is kHeaderBytes long.
@@ -65,7 +75,7 @@ void lay_out(std::span<std::byte> bytes, const RecordHeader& header) {
   std::fill(bytes.begin(), bytes.end(), std::byte{0});
   put_le(bytes, 0, kRecordMagic);
   put_le(bytes, 8, static_cast<uint16_t>(kHeaderBytes));
-  put_le(bytes, 10, flags_of(header.retention, header.lineage, header.encrypted));
+  put_le(bytes, 10, flags_of(header));
   put_le(bytes, 12, header.domain);
   put_le(bytes, 16, header.segment_id);
   put_le(bytes, 24, header.sequence);
@@ -89,6 +99,8 @@ bool all_zero(std::span<const std::byte> bytes) {
 }
 
 }  // namespace
+
+std::string_view kind_name(RecordKind kind) { return kind == RecordKind::kBlock ? "block" : "window_state"; }
 
 uint64_t Geometry::footer_bytes(uint32_t entries) const {
   return round_up(kSummaryBytes * (uint64_t{1} + entries), kPageBytes);
@@ -156,7 +168,7 @@ Result<RecordHeader> parse_record_header(std::span<const std::byte> bytes) {
   if (const auto length = get_le<uint16_t>(bytes, 8); length != kHeaderBytes)
     return Error(Code::kDataLoss, "{}: length {} at byte 8, expected {}", what, length, kHeaderBytes);
   const auto flags = get_le<uint16_t>(bytes, 10);
-  if ((flags & ~kKnownFlags) != 0)
+  if (!flags_known(flags))
     return Error(Code::kDataLoss, "{}: unknown flags {:#06x} at byte 10", what, flags);
 
   RecordHeader header;
@@ -285,6 +297,7 @@ Result<SegmentHeader> parse_segment_header(std::span<const std::byte> bytes) {
 
 FooterEntry summary_of(const RecordHeader& header, uint64_t first_sequence) {
   FooterEntry entry;
+  entry.kind = header.kind;
   entry.key = header.key;
   entry.block_index = header.block_index;
   entry.domain = header.domain;
@@ -307,7 +320,7 @@ void write_footer(std::span<std::byte> bytes, FooterHeader header, std::span<con
     put_le(at, 32, entry.block_index);
     put_le(at, 36, entry.domain);
     put_le(at, 40, entry.created_ms);
-    put_le(at, 48, flags_of(entry.retention, entry.lineage, entry.encrypted));
+    put_le(at, 48, flags_of(entry));
     put_le(at, 50, entry.slot);
     put_le(at, 52, entry.sequence_offset);
     put_le(at, 56, entry.cost_us);
@@ -364,7 +377,7 @@ Status check_footer_entries(std::span<const std::byte> bytes, const FooterHeader
     if (slot <= before || slot > segment.geometry.num_slots)
       return Error(Code::kDataLoss, "footer: entry {} names slot {} after slot {}, of {}", i, slot, before,
                    segment.geometry.num_slots);
-    if ((get_le<uint16_t>(bytes, at + 48) & ~kKnownFlags) != 0)
+    if (!flags_known(get_le<uint16_t>(bytes, at + 48)))
       return Error(Code::kDataLoss, "footer: entry {} has unknown flags {:#06x}", i,
                    get_le<uint16_t>(bytes, at + 48));
     before = slot;

@@ -45,7 +45,13 @@ struct Geometry {
   bool operator==(const Geometry&) const = default;
 };
 
+// What a record holds: a block, or a piece of an object (objects.h). In bits 4-7 of the flags.
+enum class RecordKind : uint8_t { kBlock = 0, kWindowState = 1 };
+inline constexpr size_t kNumKinds = 2;
+std::string_view kind_name(RecordKind kind);
+
 struct RecordHeader {
+  RecordKind kind = RecordKind::kBlock;
   RetentionClass retention = RetentionClass::kBestEffort;
   Lineage lineage = Lineage::kExact;
   bool encrypted = false;
@@ -122,6 +128,7 @@ void write_segment_header(std::span<std::byte> bytes, const SegmentHeader& heade
 Result<SegmentHeader> parse_segment_header(std::span<const std::byte> bytes);
 
 struct FooterEntry {
+  RecordKind kind = RecordKind::kBlock;
   Digest key{};
   uint32_t block_index = 0;
   uint32_t domain = 0;

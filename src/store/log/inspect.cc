@@ -108,7 +108,7 @@ class Inspector {
     }
     if (!options_.read_records && !entries.empty()) {
       for (const FooterEntry& entry : entries)
-        count(entry.retention, entry.lineage, entry.encrypted, entry.domain, entry.created_ms);
+        count(entry);
       one.records = static_cast<uint32_t>(entries.size());
       return {};
     }
@@ -183,19 +183,20 @@ class Inspector {
 
   void found(const RecordHeader& record, SegmentReport& one) {
     ++one.records;
-    count(record.retention, record.lineage, record.encrypted, record.domain, record.created_ms);
+    count(record);
     if (options_.on_record) options_.on_record(name_, record);
   }
 
-  void count(RetentionClass retention, Lineage lineage, bool encrypted, uint32_t domain,
-             uint64_t created_ms) {
+  template <typename Record>
+  void count(const Record& record) {
     ++report_.records;
-    report_.derived += lineage == Lineage::kDerived ? 1 : 0;
-    report_.encrypted += encrypted ? 1 : 0;
-    ++report_.by_class[static_cast<size_t>(retention)];
-    ++report_.by_domain[domain];
-    report_.oldest_ms = report_.oldest_ms == 0 ? created_ms : std::min(report_.oldest_ms, created_ms);
-    report_.newest_ms = std::max(report_.newest_ms, created_ms);
+    report_.derived += record.lineage == Lineage::kDerived ? 1 : 0;
+    report_.encrypted += record.encrypted ? 1 : 0;
+    ++report_.by_kind[static_cast<size_t>(record.kind)];
+    ++report_.by_class[static_cast<size_t>(record.retention)];
+    ++report_.by_domain[record.domain];
+    report_.oldest_ms = report_.oldest_ms == 0 ? record.created_ms : std::min(report_.oldest_ms, record.created_ms);
+    report_.newest_ms = std::max(report_.newest_ms, record.created_ms);
   }
 
   IoBackend& backend_;  // Borrowed from the caller of inspect_drive.

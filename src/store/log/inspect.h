@@ -31,6 +31,7 @@ struct DriveReport {
   std::vector<Damage> damage;
   std::vector<std::string> unknown_files;
   uint64_t records = 0, derived = 0, encrypted = 0;
+  std::array<uint64_t, kNumKinds> by_kind{};
   std::array<uint64_t, kNumClasses> by_class{};
   std::map<uint32_t, uint64_t> by_domain;  // records
   uint64_t oldest_ms = 0, newest_ms = 0;

@@ -27,9 +27,9 @@ bool StoreImpl::is_down(const Drive& drive) const {
   return drive.health == Health::kFailed || clock_.now() < drive.down_until;
 }
 
-void StoreImpl::unpin(const std::vector<uint32_t>& pinned) {
+void StoreImpl::unpin(std::span<Segment* const> pinned) {
   const std::lock_guard lock(mu_);
-  for (const uint32_t ordinal : pinned) --segments_[ordinal].pins;
+  for (Segment* segment : pinned) --segment->pins;
 }
 
 // One use of a block: its hour, its count, and with the hour the promise moves. Called with mu_ held.
@@ -63,17 +63,27 @@ void StoreImpl::forget(Segment& segment, const Digest& key, Location at) {
 }
 
 Hit StoreImpl::lookup(uint32_t domain, std::span<const Digest> keys, Lineage accept, uint32_t first_index) {
+  const std::lock_guard lock(mu_);
+  Hit hit = pin(RecordKind::kBlock, domain, keys, accept, first_index);
+  ++stats_.lookups;
+  stats_.hit_blocks += hit.blocks_.size();
+  ++stats_.misses[static_cast<size_t>(hit.reason_)];
+  return hit;
+}
+
+// Called with mu_ held.
+Hit StoreImpl::pin(RecordKind kind, uint32_t domain, std::span<const Digest> keys, Lineage accept,
+                   uint32_t first_index) {
   constexpr size_t kAhead = 8;
   Hit hit;
   hit.store_ = this;
+  hit.kind_ = kind;
   hit.domain_ = domain;
   hit.first_index_ = first_index;
   hit.blocks_.reserve(keys.size());
-  const std::lock_guard lock(mu_);
-  ++stats_.lookups;
   const uint64_t hour = now_hour();
   if (!domains_.live(domain)) hit.reason_ = MissReason::kDomainGone;
-  uint32_t pinned = UINT32_MAX;
+  const Segment* pinned = nullptr;
   for (size_t i = 0; i < std::min(kAhead, keys.size()); ++i) index_.prefetch(keys[i]);
   for (size_t i = 0; i < keys.size() && hit.reason_ == MissReason::kNone; ++i) {
     if (i + kAhead < keys.size()) index_.prefetch(keys[i + kAhead]);
@@ -96,16 +106,14 @@ Hit StoreImpl::lookup(uint32_t domain, std::span<const Digest> keys, Lineage acc
     } else if (is_down(*drives_[segment.drive])) {
       hit.reason_ = MissReason::kDriveDown;
     } else {
-      hit.blocks_.push_back({keys[i], entry->at.segment, entry->at.slot, entry->lineage});
-      if (entry->at.segment != pinned) {
-        pinned = entry->at.segment;
+      hit.blocks_.push_back({keys[i], &segment, entry->at.slot, entry->lineage});
+      if (&segment != pinned) {
+        pinned = &segment;
         ++segment.pins;
-        hit.pinned_.push_back(pinned);
+        hit.pinned_.push_back(&segment);
       }
     }
   }
-  stats_.hit_blocks += hit.blocks_.size();
-  ++stats_.misses[static_cast<size_t>(hit.reason_)];
   return hit;
 }
 
@@ -204,16 +212,17 @@ bool StoreImpl::read_keys_of(uint32_t domain, Key& record_key) const {
 
 // Everything that P1 asks of a record before it is used; decrypts in place.
 Result<std::span<const std::byte>> StoreImpl::open_record(std::span<std::byte> slot, const RecordPlace& place,
-                                                          const Digest& key, uint32_t domain,
-                                                          std::optional<uint32_t> block_index,
+                                                          const ExpectedRecord& expected,
                                                           RecordHeader* header_out) {
   ASSIGN_OR_RETURN(const RecordHeader header, parse_record(slot));
   RETURN_IF_ERROR(check_place(header, place));
-  if (header.key != key) return Error(Code::kDataLoss, "record: it holds another key");
-  if (header.domain != domain)
-    return Error(Code::kDataLoss, "record: domain {}, expected {}", header.domain, domain);
-  if (block_index && header.block_index != *block_index)
-    return Error(Code::kDataLoss, "record: block index {}, expected {}", header.block_index, *block_index);
+  if (header.key != expected.key) return Error(Code::kDataLoss, "record: it holds another key");
+  if (header.kind != expected.kind)
+    return Error(Code::kDataLoss, "record: a {}, expected a {}", kind_name(header.kind), kind_name(expected.kind));
+  if (header.domain != expected.domain)
+    return Error(Code::kDataLoss, "record: domain {}, expected {}", header.domain, expected.domain);
+  if (expected.block_index && header.block_index != *expected.block_index)
+    return Error(Code::kDataLoss, "record: block index {}, expected {}", header.block_index, *expected.block_index);
   if (!std::equal(header.fingerprint.begin(), header.fingerprint.end(), options_.fingerprint.begin()))
     return Error(Code::kDataLoss, "record: another fingerprint");
   if (header.group_bytes != options_.group_bytes)
@@ -221,7 +230,7 @@ Result<std::span<const std::byte>> StoreImpl::open_record(std::span<std::byte> s
   const auto payload = slot_payload(slot, header.payload_bytes);
   if (header.encrypted) {
     Key record_key;
-    if (!read_keys_of(domain, record_key)) return Error(Code::kNotFound, "record: its domain was deleted");
+    if (!read_keys_of(expected.domain, record_key)) return Error(Code::kNotFound, "record: its domain was deleted");
     GcmNonce nonce;
     put_le(std::span<std::byte>(nonce), 0, header.drive);
     put_le(std::span<std::byte>(nonce), 4, header.sequence);
@@ -235,14 +244,19 @@ Result<std::span<const std::byte>> StoreImpl::open_record(std::span<std::byte> s
 // -------------------------------------------------------------------------------------------------------------
 
 LoadResult StoreImpl::load(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink) {
+  const LoadResult result = read(hit, first, deadline, sink);
+  const std::lock_guard lock(mu_);
+  stats_.loaded_blocks += result.num_blocks;
+  if (result.reason != MissReason::kNone) ++stats_.misses[static_cast<size_t>(result.reason)];
+  return result;
+}
+
+LoadResult StoreImpl::read(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink) {
   LoadResult result;
   CHECK(first <= hit.blocks_.size());
   size_t begin = first;
   while (begin < hit.blocks_.size() && result.reason == MissReason::kNone) {
-    const auto drive_of = [&](size_t i) {
-      const std::lock_guard lock(mu_);
-      return segments_[hit.blocks_[i].segment].drive;
-    };
+    const auto drive_of = [&](size_t i) { return hit.blocks_[i].segment->drive; };
     size_t end = begin + 1;
     if (drives_.size() == 1) end = hit.blocks_.size();
     while (end < hit.blocks_.size() && drive_of(end) == drive_of(begin)) ++end;
@@ -252,13 +266,11 @@ LoadResult StoreImpl::load(const Hit& hit, size_t first, Clock::time_point deadl
     begin = end;
   }
   const std::lock_guard lock(mu_);
-  stats_.loaded_blocks += result.num_blocks;
   stats_.verified_bytes += result.num_blocks * geometry_.payload_bytes;
-  if (result.reason != MissReason::kNone) ++stats_.misses[static_cast<size_t>(result.reason)];
   for (size_t i = first; i < first + result.num_blocks; ++i) {
     const Hit::Block& block = hit.blocks_[i];
     const auto entry = index_.find(block.key);
-    if (entry && entry->at == Location{block.segment, block.slot}) count_use(hit.domain_, block.key, *entry);
+    if (entry && entry->at == Location{block.segment->ordinal, block.slot}) count_use(hit.domain_, block.key, *entry);
   }
   return result;
 }
@@ -270,12 +282,7 @@ MissReason StoreImpl::load_span(const Hit& hit, size_t begin, size_t end, Clock:
     size_t at;            // first slot of the queue's memory
     bool done = false;
   };
-  Drive* drive_at = nullptr;
-  {
-    const std::lock_guard lock(mu_);
-    drive_at = drives_[segments_[hit.blocks_[begin].segment].drive].get();
-  }
-  Drive& drive = *drive_at;
+  Drive& drive = *drives_[hit.blocks_[begin].segment->drive];
   MissReason reason = MissReason::kNone;
   std::unique_ptr<IoQueue> queue = acquire_queue(drive, deadline, reason);
   if (queue == nullptr) return reason;
@@ -314,7 +321,7 @@ MissReason StoreImpl::load_span(const Hit& hit, size_t begin, size_t end, Clock:
       const auto at = find_memory(count);
       if (!at) break;
       // The file may be read without the mutex: the hit pins the segment.
-      requests.push_back({IoRequest::Op::kRead, segments_[block.segment].file.get(),
+      requests.push_back({IoRequest::Op::kRead, block.segment->file.get(),
                           geometry_.slot_offset(block.slot),
                           queue->memory().subspan(*at * geometry_.slot_bytes, count * geometry_.slot_bytes),
                           front_run + runs.size()});
@@ -347,13 +354,13 @@ MissReason StoreImpl::load_span(const Hit& hit, size_t begin, size_t end, Clock:
         const auto slot = queue->memory().subspan((run.at + k) * geometry_.slot_bytes, geometry_.slot_bytes);
         const auto index = static_cast<uint32_t>(hit.first_index_ + run.first + k);
         RecordHeader header;
-        auto payload = open_record(slot, place_of(segments_[block.segment], block.slot), block.key,
-                                   hit.domain_, index, &header);
+        auto payload = open_record(slot, place_of(*block.segment, block.slot),
+                                   {hit.kind_, block.key, hit.domain_, index}, &header);
         if (payload.ok() && header.lineage != block.lineage)
           payload = Error(Code::kDataLoss, "record: another lineage than the index says");
         if (!payload.ok()) {
           if (payload.error().code() == Code::kDataLoss)
-            note_corrupt(drive, block.key, {block.segment, block.slot}, hit.domain_, payload.error());
+            note_corrupt(drive, block.key, {block.segment->ordinal, block.slot}, hit.domain_, payload.error());
           fail_from(run.first + k, payload.error().code() == Code::kDataLoss ? MissReason::kCorrupt
                                                                              : MissReason::kDomainGone);
           break;
@@ -427,8 +434,8 @@ size_t StoreImpl::scrub(size_t max_records, Clock::time_point deadline) {
           const auto slot = read(*segment, geometry_.slot_offset(at.slot), geometry_.slot_bytes);
           if (!slot.ok()) break;
           ++checked;
-          const auto payload = open_record(*slot, place_of(*segment, at.slot), entries[i].key,
-                                           entries[i].domain, std::nullopt, nullptr);
+          const ExpectedRecord expected{.kind = entries[i].kind, .key = entries[i].key, .domain = entries[i].domain};
+          const auto payload = open_record(*slot, place_of(*segment, at.slot), expected, nullptr);
           if (payload.ok() || payload.error().code() != Code::kDataLoss) continue;
           ++damaged;
           note_corrupt(*drive, entries[i].key, at, entries[i].domain, payload.error());

@@ -210,8 +210,8 @@ size_t StoreImpl::copy_forward(Drive& drive, Segment& victim, std::span<const Fo
       const IoRequest read{IoRequest::Op::kRead, victim.file.get(), geometry_.slot_offset(at.slot), slot, 0};
       if (!do_io(drive, queue, read).ok()) continue;
       RecordHeader header;
-      const auto payload =
-          open_record(slot, place_of(victim, at.slot), keep[i].key, keep[i].domain, std::nullopt, &header);
+      const auto payload = open_record(slot, place_of(victim, at.slot),
+                                       {.kind = keep[i].kind, .key = keep[i].key, .domain = keep[i].domain}, &header);
       if (!payload.ok()) {
         note_corrupt(drive, keep[i].key, at, keep[i].domain, payload.error());
         continue;
@@ -222,7 +222,8 @@ size_t StoreImpl::copy_forward(Drive& drive, Segment& victim, std::span<const Fo
       item.slot = slot;
       item.moved_from = at;
       {
-        // A block whose parent is gone can never be reached; without a promise it is not worth a copy.
+        // A block whose parent is gone can never be reached, nor a piece whose first one is; without a promise it is not
+        // worth a copy.
         const std::lock_guard lock(mu_);
         const auto entry = index_.find(header.key);
         if (!entry || entry->at != at) continue;

@@ -265,7 +265,7 @@ void StoreImpl::take_in(Drive& drive, Segment& segment, std::span<const FooterEn
     }
     if (!existing || existing->at == Location{segment.ordinal, entry.slot}) continue;
     const uint64_t sequence = segment.header.first_sequence + entry.sequence_offset;
-    if (existing->lineage == entry.lineage) {
+    if (existing->lineage == entry.lineage || entry.kind != RecordKind::kBlock) {
       const auto theirs = sequence_at(drive, existing->at);
       if (theirs && *theirs > sequence) continue;
     } else if (entry.lineage == Lineage::kDerived) {

@@ -28,6 +28,7 @@ Hit::Hit(Hit&& other) noexcept {
 
 Hit& Hit::operator=(Hit&& other) noexcept {
   std::swap(store_, other.store_);
+  std::swap(kind_, other.kind_);
   std::swap(domain_, other.domain_);
   std::swap(first_index_, other.first_index_);
   std::swap(blocks_, other.blocks_);
@@ -315,12 +316,12 @@ std::vector<DomainInfo> StoreImpl::domains() const {
 // --------------------------------------------------------------------------------------------------------------
 
 // Blocks of a chain stay on one drive, so that they lie side by side.
-Drive* StoreImpl::choose_drive(const BlockInfo& block) {
-  if (const auto waiting = pending_.find(block.parent); waiting != pending_.end()) {
+Drive* StoreImpl::choose_drive(const Digest& parent) {
+  if (const auto waiting = pending_.find(parent); waiting != pending_.end()) {
     Drive& drive = *drives_[waiting->second.second];
     if (writable(drive)) return &drive;
   }
-  if (const auto entry = index_.find(block.parent)) {
+  if (const auto entry = index_.find(parent)) {
     Drive& drive = *drives_[segments_[entry->at.segment].drive];
     if (writable(drive)) return &drive;
   }
@@ -334,84 +335,97 @@ Drive* StoreImpl::choose_drive(const BlockInfo& block) {
   return best;
 }
 
+// Stored, or on its way, and no worse than the new one. That is a use of it. Called with mu_ held.
+bool StoreImpl::is_present(const BlockInfo& block) {
+  const auto better = [&](Lineage there) { return there == Lineage::kDerived && block.lineage == Lineage::kExact; };
+  if (const auto entry = index_.find(block.key)) {
+    const uint64_t hour = now_hour();
+    const Segment& segment = segments_[entry->at.segment];
+    const bool usable = segment.use != SegmentUse::kFree && segment.use != SegmentUse::kGone &&
+                        (entry->retention == RetentionClass::kBestEffort ||
+                         expiry_of(block.domain, entry->retention, use_hour_of(*entry, hour)) >= hour);
+    if (usable && !better(entry->lineage)) {
+      count_use(block.domain, block.key, *entry);
+      return true;
+    }
+  }
+  const auto waiting = pending_.find(block.key);
+  return waiting != pending_.end() && !better(waiting->second.first);
+}
+
 PutResult StoreImpl::put(const BlockInfo& block, std::span<const std::byte> payload) {
   CHECK(payload.size() == geometry_.payload_bytes);
   if (options_.mode == StoreMode::kReadOnly) return PutResult::kRefused;
-  Drive* drive = nullptr;
-  Staged* staged = nullptr;
-  std::span<std::byte> slot;
+  StagedSlot slot;
   {
     const std::lock_guard lock(mu_);
     ++stats_.puts;
-    const DomainInfo* domain = domains_.get(block.domain);
-    if (domain == nullptr) return PutResult::kRefused;
-    const uint64_t hour = now_hour();
-    promises_.advance(hour);
-    if (const auto entry = index_.find(block.key)) {
-      const Segment& segment = segments_[entry->at.segment];
-      const bool usable = segment.use != SegmentUse::kFree && segment.use != SegmentUse::kGone &&
-                          (entry->retention == RetentionClass::kBestEffort ||
-                           expiry_of(block.domain, entry->retention, use_hour_of(*entry, hour)) >= hour);
-      if (usable && !(entry->lineage == Lineage::kDerived && block.lineage == Lineage::kExact)) {
-        count_use(block.domain, block.key, *entry);
-        ++stats_.present;
-        return PutResult::kPresent;
-      }
-    }
-    if (const auto waiting = pending_.find(block.key);
-        waiting != pending_.end() &&
-        !(waiting->second.first == Lineage::kDerived && block.lineage == Lineage::kExact)) {
+    if (!domains_.live(block.domain)) return PutResult::kRefused;
+    promises_.advance(now_hour());
+    if (is_present(block)) {
       ++stats_.present;
       return PutResult::kPresent;
     }
-    drive = choose_drive(block);
-    if (drive == nullptr) return PutResult::kRefused;
-    if (drive->ring_count == drive->ring.size()) {
-      ++stats_.dropped_full;
-      return PutResult::kFull;
-    }
-    RetentionClass retention = block.retention.value_or(domain->retention);
-    uint64_t expiry = expiry_of(block.domain, retention, hour);
-    if (drive->day != hour / 24) {
-      drive->day = hour / 24;
-      drive->day_bytes = 0;
-      drive->corrupt_today = 0;
-    }
-    if (const uint64_t budget = options_.write_budget_bytes_per_day; budget != 0) {
-      const bool last = retention != RetentionClass::kBestEffort && !block.one_shot;
-      const uint64_t limit = block.one_shot ? budget / 10 * 8 : budget;
-      if (!last && drive->day_bytes + geometry_.slot_bytes > limit) {
-        ++stats_.dropped_budget;
-        return PutResult::kOverBudget;
-      }
-    }
-    if (retention != RetentionClass::kBestEffort) {
-      const uint64_t ms = now_ms();
-      promised_rate_ *= std::exp(-static_cast<double>(ms - std::min(ms, promised_rate_ms_)) / 7.2e6);
-      promised_rate_ += geometry_.slot_bytes / 7200.0;
-      promised_rate_ms_ = ms;
-      if (!promises_.reserve(block.domain, geometry_.slot_bytes, expiry)) {
-        retention = RetentionClass::kBestEffort;
-        expiry = 0;
-        ++stats_.demoted;
-      }
-    }
-    const size_t at = (drive->ring_tail + drive->ring_count) % drive->ring.size();
-    ++drive->ring_count;
-    drive->day_bytes += geometry_.slot_bytes;
-    staged = &drive->ring[at];
-    *staged = {block, retention, expiry, now_ms(), clock_.now(), false};
-    slot = drive->write_queue->memory().subspan(at * geometry_.slot_bytes, geometry_.slot_bytes);
-    pending_[block.key] = {block.lineage, drive->number};
-    ++queued_;
+    const PutResult staged = stage(RecordKind::kBlock, block, choose_drive(block.parent), slot);
+    if (staged != PutResult::kQueued) return staged;
   }
-  std::memcpy(slot.data() + kHeaderBytes, payload.data(), payload.size());
-  const std::lock_guard lock(mu_);
-  staged->ready = true;
-  ++drive->num_ready;
-  const size_t full = std::max<size_t>(1, options_.commit_bytes / geometry_.slot_bytes);
-  if (drive->num_ready == 1 || drive->num_ready == full) drive->wake.notify_one();
+  std::memcpy(slot.payload.data(), payload.data(), payload.size());
+  make_ready(slot);
   return PutResult::kQueued;
+}
+
+// A place in the drive's ring, and the promise that the class asks for if there is room for it. Called with mu_ held.
+PutResult StoreImpl::stage(RecordKind kind, const BlockInfo& block, Drive* drive, StagedSlot& slot) {
+  const DomainInfo* domain = domains_.get(block.domain);
+  if (drive == nullptr || domain == nullptr) return PutResult::kRefused;
+  if (drive->ring_count == drive->ring.size()) {
+    ++stats_.dropped_full;
+    return PutResult::kFull;
+  }
+  const uint64_t hour = now_hour();
+  RetentionClass retention = block.retention.value_or(domain->retention);
+  uint64_t expiry = expiry_of(block.domain, retention, hour);
+  if (drive->day != hour / 24) {
+    drive->day = hour / 24;
+    drive->day_bytes = 0;
+    drive->corrupt_today = 0;
+  }
+  if (const uint64_t budget = options_.write_budget_bytes_per_day; budget != 0) {
+    const bool last = retention != RetentionClass::kBestEffort && !block.one_shot;
+    const uint64_t limit = block.one_shot ? budget / 10 * 8 : budget;
+    if (!last && drive->day_bytes + geometry_.slot_bytes > limit) {
+      ++stats_.dropped_budget;
+      return PutResult::kOverBudget;
+    }
+  }
+  if (retention != RetentionClass::kBestEffort) {
+    const uint64_t ms = now_ms();
+    promised_rate_ *= std::exp(-static_cast<double>(ms - std::min(ms, promised_rate_ms_)) / 7.2e6);
+    promised_rate_ += geometry_.slot_bytes / 7200.0;
+    promised_rate_ms_ = ms;
+    if (!promises_.reserve(block.domain, geometry_.slot_bytes, expiry)) {
+      retention = RetentionClass::kBestEffort;
+      expiry = 0;
+      ++stats_.demoted;
+    }
+  }
+  const size_t at = (drive->ring_tail + drive->ring_count) % drive->ring.size();
+  ++drive->ring_count;
+  drive->day_bytes += geometry_.slot_bytes;
+  drive->ring[at] = {kind, block, retention, expiry, now_ms(), clock_.now(), false};
+  pending_[block.key] = {block.lineage, drive->number};
+  ++queued_;
+  const auto bytes = drive->write_queue->memory().subspan(at * geometry_.slot_bytes, geometry_.slot_bytes);
+  slot = {drive, &drive->ring[at], slot_payload(bytes, geometry_.payload_bytes)};
+  return PutResult::kQueued;
+}
+
+void StoreImpl::make_ready(const StagedSlot& slot) {
+  const std::lock_guard lock(mu_);
+  slot.staged->ready = true;
+  ++slot.drive->num_ready;
+  const size_t full = std::max<size_t>(1, options_.commit_bytes / geometry_.slot_bytes);
+  if (slot.drive->num_ready == 1 || slot.drive->num_ready == full) slot.drive->wake.notify_one();
 }
 
 Status StoreImpl::flush(Clock::time_point deadline) {
@@ -552,6 +566,16 @@ LoadResult Store::load(const Hit& hit, size_t first, Clock::time_point deadline,
 }
 void Store::touch(uint32_t domain, std::span<const Digest> keys) {
   impl_->touch(domain, keys);
+}
+PutResult Store::put_object(const ObjectInfo& object, std::span<const std::byte> bytes) {
+  return impl_->put_object(object, bytes);
+}
+std::optional<ObjectHit> Store::find_newest(RecordKind kind, uint32_t domain, std::span<const Digest> keys,
+                                            Lineage accept) {
+  return impl_->find_newest(kind, domain, keys, accept);
+}
+LoadedObject Store::load_object(const ObjectHit& found, Clock::time_point deadline) {
+  return impl_->load_object(found, deadline);
 }
 size_t Store::scrub(size_t max_records, Clock::time_point deadline) {
   return impl_->scrub(max_records, deadline);

@@ -6,6 +6,7 @@
 //   writer.cc    group commit, open and sealed segments
 //   reclaim.cc   who is dropped, who is copied forward
 //   reader.cc    lookup, load, scrub
+//   objects.cc   objects of several records
 //   store.cc     opening, put, domains, stats
 #pragma once
 
@@ -52,17 +53,35 @@ struct Item {
   uint8_t hits = 0;
   std::optional<Location> moved_from;
   // Set by commit().
-  uint32_t segment = 0;
+  Segment* segment = nullptr;
   enum class State { kWaiting, kPersisted, kNoRoom, kFailed } state = State::kWaiting;
 };
 
 struct Staged {
+  RecordKind kind = RecordKind::kBlock;
   BlockInfo info;
   RetentionClass retention = RetentionClass::kBestEffort;
   uint64_t expiry_hour = 0;
   uint64_t created_ms = 0;
   Clock::time_point since;
   bool ready = false;
+};
+
+struct Drive;
+
+// Room in a drive's ring for one record.
+struct StagedSlot {
+  Drive* drive = nullptr;
+  Staged* staged = nullptr;
+  std::span<std::byte> payload;
+};
+
+// What a record must say of itself to be the one that was asked for.
+struct ExpectedRecord {
+  RecordKind kind = RecordKind::kBlock;
+  Digest key{};
+  uint32_t domain = 0;
+  std::optional<uint32_t> block_index = {};
 };
 
 // A queue for loads. Owned by one load at a time, or quarantined while a drive still owes it answers.
@@ -141,6 +160,9 @@ class StoreImpl {
   Status delete_domain(uint32_t domain);
   std::vector<DomainInfo> domains() const;
   PutResult put(const BlockInfo& block, std::span<const std::byte> payload);
+  PutResult put_object(const ObjectInfo& object, std::span<const std::byte> bytes);
+  std::optional<ObjectHit> find_newest(RecordKind kind, uint32_t domain, std::span<const Digest> keys, Lineage accept);
+  LoadedObject load_object(const ObjectHit& found, Clock::time_point deadline);
   Status flush(Clock::time_point deadline);
   Hit lookup(uint32_t domain, std::span<const Digest> keys, Lineage accept, uint32_t first_index);
   LoadResult load(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink);
@@ -152,7 +174,7 @@ class StoreImpl {
   const Geometry& geometry() const { return geometry_; }
   const Digest& fingerprint() const { return options_.fingerprint; }
   bool step();
-  void unpin(const std::vector<uint32_t>& segments);
+  void unpin(std::span<Segment* const> segments);
 
  private:
   // Time.
@@ -164,7 +186,10 @@ class StoreImpl {
   // store.cc
   Status open_drive(Drive& drive);
   Status save_domains();
-  Drive* choose_drive(const BlockInfo& block);
+  Drive* choose_drive(const Digest& parent);
+  bool is_present(const BlockInfo& block);
+  PutResult stage(RecordKind kind, const BlockInfo& block, Drive* drive, StagedSlot& slot);
+  void make_ready(const StagedSlot& slot);
   void forget(Segment& segment, const Digest& key, Location at);  // index entry and count
   void drive_loop(Drive& drive, std::stop_token stop);
   bool writable(const Drive& drive) const { return drive.health == Health::kOk; }
@@ -211,21 +236,23 @@ class StoreImpl {
   size_t copy_forward(Drive& drive, Segment& victim, std::span<const FooterEntry> keep);
 
   // reader.cc
-  struct Reading;
+  Hit pin(RecordKind kind, uint32_t domain, std::span<const Digest> keys, Lineage accept, uint32_t first_index);
+  LoadResult read(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink);
   std::unique_ptr<IoQueue> acquire_queue(Drive& drive, Clock::time_point deadline, MissReason& why);
   void return_queue(Drive& drive, std::unique_ptr<IoQueue> queue);
   MissReason load_span(const Hit& hit, size_t begin, size_t end, Clock::time_point deadline,
                        const BlockSink& sink, size_t& delivered);
   Result<std::span<const std::byte>> open_record(std::span<std::byte> slot, const RecordPlace& place,
-                                                 const Digest& key, uint32_t domain,
-                                                 std::optional<uint32_t> block_index,
-                                                 RecordHeader* header_out);
+                                                 const ExpectedRecord& expected, RecordHeader* header_out);
   void note_read(Drive& drive, bool good);
   void note_corrupt(Drive& drive, const Digest& key, Location at, uint32_t domain, const Error& error);
   bool is_down(const Drive& drive) const;
   void count_use(uint32_t domain, const Digest& key, IndexEntry entry);
   RecordPlace place_of(const Segment& segment, uint32_t slot) const;
   bool read_keys_of(uint32_t domain, Key& record_key) const;
+
+  // objects.cc
+  void forget_object(RecordKind kind, const Digest& key);
 
   const StoreOptions options_;
   IoBackend& backend_;  // Borrowed from the caller of Store::open.

@@ -60,6 +60,7 @@ size_t StoreImpl::collect_batch(Drive& drive, std::vector<Item>& items) {
     if (!staged.ready) break;
     Item item;
     RecordHeader& header = item.header;
+    header.kind = staged.kind;
     header.retention = staged.retention;
     header.lineage = staged.info.lineage;
     header.encrypted = options_.encrypt;
@@ -118,7 +119,7 @@ void StoreImpl::commit(Drive& drive, IoQueue& queue, std::span<Item> items, bool
     header.sequence = drive.next_sequence++;
     header.drive = drive_tag(drive.meta.id);
     segment->last_sequence = header.sequence;
-    item.segment = segment->ordinal;
+    item.segment = segment;
     header.tag = {};
     const auto payload = slot_payload(item.slot, header.payload_bytes);
     if (header.encrypted) {
@@ -206,7 +207,7 @@ Status StoreImpl::write_items(Drive& drive, IoQueue& queue, std::span<Item> item
   while (next < runs.size() || open > 0) {
     while (next < runs.size() && queue.in_flight() < queue.depth()) {
       const Item& first = items[runs[next].first];
-      const IoRequest request{IoRequest::Op::kWrite, segments_[first.segment].file.get(),
+      const IoRequest request{IoRequest::Op::kWrite, first.segment->file.get(),
                               geometry_.slot_offset(first.header.slot),
                               std::span(first.slot.data(), runs[next].count * geometry_.slot_bytes), next};
       queue.submit(std::span(&request, 1));
@@ -241,16 +242,18 @@ void StoreImpl::publish(std::span<Item> items) {
   for (Item& item : items) {
     if (item.state != Item::State::kWaiting) continue;
     const RecordHeader& header = item.header;
-    Segment& segment = segments_[item.segment];
+    Segment& segment = *item.segment;
     segment.entries.push_back(summary_of(header, segment.header.first_sequence));
     item.state = Item::State::kPersisted;
     const auto existing = index_.find(header.key);
     if (item.moved_from && (!existing || existing->at != *item.moved_from))
       continue;  // gone or newer meanwhile
-    if (existing && existing->lineage == Lineage::kExact && header.lineage == Lineage::kDerived) continue;
+    if (header.kind == RecordKind::kBlock && existing && existing->lineage == Lineage::kExact &&
+        header.lineage == Lineage::kDerived)
+      continue;
     if (!domains_.live(header.domain)) continue;
     IndexEntry entry;
-    entry.at = {item.segment, header.slot};
+    entry.at = {segment.ordinal, header.slot};
     entry.retention = header.retention;
     entry.lineage = header.lineage;
     entry.hits = item.moved_from ? existing->hits / 2 : item.hits;

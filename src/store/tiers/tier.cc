@@ -35,6 +35,18 @@ std::vector<kv_tier_status> unanswered(size_t count) {
 
 }  // namespace
 
+MissReason reason_of(TierStatus status) {
+  switch (status) {
+    case TierStatus::kOk: return MissReason::kNone;
+    case TierStatus::kAbsent: return MissReason::kAbsent;
+    case TierStatus::kCorrupt: return MissReason::kCorrupt;
+    case TierStatus::kTimeout: return MissReason::kDeadline;
+    case TierStatus::kFailed: return MissReason::kIo;
+    case TierStatus::kDown: return MissReason::kDriveDown;
+  }
+  return MissReason::kIo;
+}
+
 GuardedTier::GuardedTier(kv_tier tier, const Digest& fingerprint, const Clock& clock, Options options)
     : tier_(tier),
       fingerprint_(half(fingerprint)),

@@ -12,11 +12,13 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "cache/keys.h"
+#include "cache/miss_reason.h"
 #include "store/tiers/kv_tier.h"
 
 namespace deepinfer::store {
 
 enum class TierStatus { kOk, kAbsent, kFailed, kTimeout, kCorrupt, kDown };
+MissReason reason_of(TierStatus status);
 
 struct TierStats {
   uint64_t gets = 0, hits = 0, puts = 0, failed = 0, timeouts = 0, corrupt = 0, negative_hits = 0, trips = 0;
