@@ -1,9 +1,12 @@
 #include "apps/verify_command.h"
 
+#include <fmt/format.h>
+
 #include <memory>
 
 #include "apps/weights_cache.h"
 #include "base/printable.h"
+#include "kernels/tables.h"
 #include "verify/verify.h"
 
 namespace deepinfer {
@@ -41,7 +44,7 @@ Command add_verify_command(CLI::App& program) {
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   add_path_option(*parser, "--golden", options->golden_directory, "directory of the reference outputs")
       ->required();
-  parser->add_option("--isa", options->isa, "auto, ref, avx2, avx512, avx512vnni, avx512bf16 or neon")
+  parser->add_option("--isa", options->isa, fmt::format("auto, {}", fmt::join(table_names(), ", ")))
       ->capture_default_str();
   add_numerics_option(*parser, options->numerics);
   parser->add_option("--threads", options->threads, "compute threads")

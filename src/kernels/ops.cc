@@ -1,11 +1,14 @@
 #include "kernels/ops.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 
 #include "base/checked_math.h"
 #include "kernels/arm/neon.h"
 #include "kernels/ref/ref_ops.h"
+#include "kernels/tables.h"
 #include "kernels/x86/avx2.h"
 #include "kernels/x86/avx512.h"
 
@@ -60,23 +63,32 @@ size_t hc_scratch_bytes(int64_t hidden) {
 
 namespace {
 
+#if defined(__x86_64__)
+constexpr bool kX86 = true, kArm = false;
+#elif defined(__aarch64__)
+constexpr bool kX86 = false, kArm = true;
+#else
+constexpr bool kX86 = false, kArm = false;
+#endif
+
 struct Table {
   std::string_view name;
+  bool built;  // for this architecture
   const Ops& (*ops)();
   bool (*supported)();
   std::string_view needs;
   bool (*is_fast)() = [] { return true; };  // or the next is better
 };
 
-// The best first.
+// The best first. The only list of tables: names, messages, help and tests follow it (tables.h).
 constexpr Table kTables[] = {
-    {"avx512bf16", avx512bf16::table, avx512bf16::supported,
+    {"avx512bf16", kX86, avx512bf16::table, avx512bf16::supported,
      "AVX-512 with F, BW, DQ, VL, VBMI, VNNI and BF16", avx512bf16::is_fast},
-    {"avx512vnni", avx512vnni::table, avx512vnni::supported, "AVX-512 with F, BW, DQ, VL, VBMI and VNNI"},
-    {"avx512", avx512::table, avx512::supported, "AVX-512 with F, BW, DQ and VL"},
-    {"avx2", avx2::table, avx2::supported, "AVX2 and FMA"},
-    {"neon", neon::table, neon::supported, "NEON (it is no AArch64)"},
-    {"ref", ref::table, [] { return true; }, "nothing"},
+    {"avx512vnni", kX86, avx512vnni::table, avx512vnni::supported, "AVX-512 with F, BW, DQ, VL, VBMI and VNNI"},
+    {"avx512", kX86, avx512::table, avx512::supported, "AVX-512 with F, BW, DQ and VL"},
+    {"avx2", kX86, avx2::table, avx2::supported, "AVX2 and FMA"},
+    {"neon", kArm, neon::table, neon::supported, "NEON"},
+    {"ref", true, ref::table, [] { return true; }, "nothing"},
 };
 
 }  // namespace
@@ -90,8 +102,16 @@ Result<const Ops*> select_ops(std::string_view name) {
       return Error(Code::kUnimplemented, "instruction set '{}': this processor lacks {}", name, table.needs);
     }
   }
-  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto, ref, avx2, avx512, avx512vnni, avx512bf16 or neon",
-               name);
+  return Error(Code::kInvalidArgument, "instruction set '{}' is unknown; expected auto or one of {}", name,
+               fmt::join(table_names(), ", "));
+}
+
+std::vector<std::string> table_names(TableSet set) {
+  std::vector<std::string> names;
+  for (const Table& table : kTables) {
+    if (set == TableSet::kAll || table.built) names.emplace_back(table.name);
+  }
+  return names;
 }
 
 }  // namespace deepinfer
