@@ -108,7 +108,7 @@ class CallWriter {
       object = target(*object, prepared);
     const JsonValue* type = object->find("type");
     if (type == nullptr || type->string() == nullptr || *type->string() != "object") {
-      return Error(Code::kUnimplemented, "{}: type: arguments other than one object can't be enforced",
+      return Error(Code::kUnimplemented, "{}: type: expected object; other arguments can't be enforced",
                    tool.path);
     }
     const JsonValue* properties = object->find("properties");
@@ -120,7 +120,7 @@ class CallWriter {
     Array elements;
     for (const JsonMember& member : *properties->object()) {
       if (!is_plain_name(member.key)) {
-        return Error(Code::kUnimplemented, "{}: properties: the name '{}' can't be written in a call",
+        return Error(Code::kUnimplemented, "{}: properties: the name '{}' can't be used in a call",
                      tool.path, member.key);
       }
       JsonValue one = parameter(member.key, member.value, prepared);

@@ -32,7 +32,7 @@ class PatternReader {
     if (non_ascii_ && wild_) {
       return Error(
           Code::kUnimplemented,
-          "pattern: characters beyond ASCII beside '.', negated classes or \\S, \\W, \\D can't be enforced");
+          "pattern: non-ASCII characters together with '.', negated classes or \\S, \\W, \\D can't be enforced");
     }
     return std::move(out_);
   }
@@ -42,7 +42,7 @@ class PatternReader {
 
   Status check(int64_t size) const {
     if (size <= limits_.pattern_states) return {};
-    return Error(Code::kInvalidArgument, "pattern: its repetitions make it longer than {} characters",
+    return Error(Code::kInvalidArgument, "pattern: it is longer than {} characters with its repetitions expanded",
                  limits_.pattern_states);
   }
   bool more() const { return at_ < text_.size(); }
@@ -69,7 +69,7 @@ class PatternReader {
         if (!is_edge()) return refused("'$' before the end", at);
         break;
       }
-      if (text_[at_] == '^') return refused("'^' behind the start", at_);
+      if (text_[at_] == '^') return refused("'^' after the start", at_);
       const size_t begin = out_.size();
       ASSIGN_OR_RETURN(const int64_t atom_size, atom(depth));
       ASSIGN_OR_RETURN(const int64_t times, repetition(begin));
@@ -85,8 +85,8 @@ class PatternReader {
     if (c == '(') return group(depth, at);
     if (c == '[') return char_class(at);
     if (c == '\\') return escape(at);
-    if (c == '*' || c == '+' || c == '?') return broken("a repetition of nothing", at);
-    if (c == '{') return broken("a '{' that must be written \\{", at);
+    if (c == '*' || c == '+' || c == '?') return broken("a repetition without an operand", at);
+    if (c == '{') return broken("an unescaped '{'", at);
     if (c == '.') wild_ = true;
     if (static_cast<unsigned char>(c) >= 0x80) non_ascii_ = true;
     out_ += c == '}' || c == ']' ? std::string("\\") + c : std::string(1, c);
@@ -122,7 +122,7 @@ class PatternReader {
         continue;
       }
       if (c == ']') {  // first of the class
-        return broken("an empty class, or a ']' that must be written \\]", at_);
+        return broken("an empty class, or an unescaped ']'", at_);
       }
       if (c == '\\') {
         ++at_;
@@ -140,7 +140,7 @@ class PatternReader {
   }
 
   Result<int64_t> escape(size_t at) {
-    if (!more()) return broken("a '\\' at the end", at);
+    if (!more()) return broken("a trailing '\\'", at);
     const char c = text_[at_++];
     if (c >= '1' && c <= '9') return refused("a back-reference", at);
     if (c == 'b' || c == 'B' || c == 'A' || c == 'Z' || c == 'z' || c == 'G')

@@ -131,7 +131,7 @@ Result<GrammarSpec> prepare_choice(const std::vector<std::string>& choices, std:
     elements.push_back(JsonValue::Object{{"type", "const_string"}, {"value", choice}});
   }
   if (bytes > kMaxTextBytes)
-    return Error(Code::kInvalidArgument, "{}: choices of more than {} bytes", path, kMaxTextBytes);
+    return Error(Code::kInvalidArgument, "{}: the choices take more than {} bytes", path, kMaxTextBytes);
   JsonValue format = std::move(elements.front());
   if (elements.size() > 1) {
     elements.front() = std::move(format);

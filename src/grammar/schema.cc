@@ -17,8 +17,7 @@ namespace {
 using Object = JsonValue::Object;
 using Array = JsonValue::Array;
 
-// Keywords that say nothing about the value. Names that no keyword has count as such too, as the standard
-// wants it.
+// Keywords that are refused by name. One that is in neither list says nothing about the value, as the standard wants it.
 constexpr std::string_view kRefused[] = {"not",
                                          "if",
                                          "then",
@@ -40,36 +39,46 @@ constexpr std::string_view kRefused[] = {"not",
                                          "$recursiveRef",
                                          "$anchor",
                                          "$dynamicAnchor"};
-constexpr std::string_view kValidating[] = {"type",
-                                            "enum",
-                                            "const",
-                                            "properties",
-                                            "required",
-                                            "additionalProperties",
-                                            "items",
-                                            "prefixItems",
-                                            "minItems",
-                                            "maxItems",
-                                            "uniqueItems",
-                                            "pattern",
-                                            "format",
-                                            "minLength",
-                                            "maxLength",
-                                            "minimum",
-                                            "maximum",
-                                            "exclusiveMinimum",
-                                            "exclusiveMaximum",
-                                            "multipleOf",
-                                            "anyOf",
-                                            "oneOf",
-                                            "allOf",
-                                            "$ref"};
+// Keywords that are enforced. Those that bind values of one type only name it: without a `type` beside them, that type is
+// taken (implied_types).
+struct Keyword {
+  std::string_view name;
+  std::string_view type = {};
+};
+constexpr Keyword kEnforced[] = {{"type"},
+                                 {"enum"},
+                                 {"const"},
+                                 {"properties", "object"},
+                                 {"required", "object"},
+                                 {"additionalProperties", "object"},
+                                 {"items", "array"},
+                                 {"prefixItems", "array"},
+                                 {"minItems", "array"},
+                                 {"maxItems", "array"},
+                                 {"uniqueItems", "array"},
+                                 {"pattern", "string"},
+                                 {"format", "string"},
+                                 {"minLength", "string"},
+                                 {"maxLength", "string"},
+                                 {"minimum", "number"},
+                                 {"maximum", "number"},
+                                 {"exclusiveMinimum", "number"},
+                                 {"exclusiveMaximum", "number"},
+                                 {"multipleOf", "integer"},
+                                 {"anyOf"},
+                                 {"oneOf"},
+                                 {"allOf"},
+                                 {"$ref"}};
 // Whole numbers have steps of this much at most, and ranges of this width (limits of the compiler).
 constexpr int64_t kMaxStep = 1024, kMaxSteppedWidth = 10'000;
 constexpr int64_t kMaxWhole = int64_t{1} << 53;
 
 bool is_one_of(std::string_view name, std::span<const std::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+bool is_enforced(std::string_view name) {
+  return std::any_of(std::begin(kEnforced), std::end(kEnforced),
+                     [name](const Keyword& keyword) { return keyword.name == name; });
 }
 
 int64_t num_characters(std::string_view text) {
@@ -145,9 +154,9 @@ class Preparer {
   Result<JsonValue> combined(const JsonValue& value, std::string_view combiner, const std::string& path,
                              int64_t depth) {
     for (const JsonMember& member : *value.object()) {
-      if (member.key == combiner || !is_one_of(member.key, kValidating)) continue;
+      if (member.key == combiner || !is_enforced(member.key)) continue;
       if (member.key == "type" && combiner != "$ref") continue;  // handed to the branches
-      return unsupported(path, member.key, fmt::format("beside {} this can't be enforced", combiner));
+      return unsupported(path, member.key, fmt::format("can't be enforced together with {}", combiner));
     }
     if (combiner == "$ref") return reference(*value.find("$ref"), path);
     const Array* branches = value.find(combiner)->array();
@@ -155,7 +164,7 @@ class Preparer {
       return bad(path, combiner, "expected a list of at least one schema");
     }
     if (combiner == "allOf" && branches->size() > 1) {
-      return unsupported(path, combiner, "more than one schema can't be enforced together");
+      return unsupported(path, combiner, "can't be enforced for more than one schema");
     }
     Array prepared;
     for (size_t i = 0; i < branches->size(); ++i) {
@@ -177,10 +186,10 @@ class Preparer {
     if (type == nullptr || branch.object() == nullptr) return {};
     if (const JsonValue* own = branch.find("type")) {
       if (*own == *type) return {};
-      return unsupported(path, "type", "another type than that beside the combination can't be enforced");
+      return unsupported(path, "type", "can't be enforced: the schema around this branch has another type");
     }
     if (branch.find("$ref") != nullptr)
-      return unsupported(path, "$ref", "with a type beside the combination this can't be enforced");
+      return unsupported(path, "$ref", "can't be enforced in a branch of a schema that has a type");
     branch.object()->push_back({"type", *type});
     return {};
   }
@@ -190,12 +199,12 @@ class Preparer {
     if (uri == nullptr)
       return bad(path, "$ref", fmt::format("found {}, expected a string", value.kind_name()));
     if (!uri->starts_with("#"))
-      return unsupported(path, "$ref", fmt::format("'{}' leads out of the schema", *uri));
+      return unsupported(path, "$ref", fmt::format("'{}' is outside this schema", *uri));
     const JsonValue* target = &root_;
     std::string target_path(root_path_);
     std::string_view rest = std::string_view(*uri).substr(1);
     while (!rest.empty()) {
-      if (rest.front() != '/') return unsupported(path, "$ref", fmt::format("'{}' is no JSON pointer", *uri));
+      if (rest.front() != '/') return unsupported(path, "$ref", fmt::format("'{}' is not a JSON pointer", *uri));
       rest.remove_prefix(1);
       const size_t end = std::min(rest.find('/'), rest.size());
       const std::string key = unescaped(rest.substr(0, end));
@@ -208,7 +217,7 @@ class Preparer {
       } else {
         target = target->find(key);
       }
-      if (target == nullptr) return bad(path, "$ref", fmt::format("'{}' leads nowhere", *uri));
+      if (target == nullptr) return bad(path, "$ref", fmt::format("'{}' does not exist", *uri));
       target_path += "." + key;
     }
     const auto [known, is_new] = target_ids_.emplace(target, targets_.size());
@@ -241,7 +250,7 @@ class Preparer {
         if (disjoint(branches[i], branches[j])) continue;
         return unsupported(
             path, "oneOf",
-            fmt::format("branches {} and {} are not told apart by a type or a constant; use anyOf", i, j));
+            fmt::format("branches {} and {} do not differ by a type or a constant; use anyOf", i, j));
       }
     }
     return {};
@@ -274,21 +283,21 @@ class Preparer {
       values.push_back(*value.find("const"));
     }
     for (const JsonMember& member : *value.object()) {
-      if (!is_one_of(member.key, kValidating) || member.key == "enum" || member.key == "const") continue;
+      if (!is_enforced(member.key) || member.key == "enum" || member.key == "const") continue;
       constexpr std::string_view kPlain[] = {
           "type", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"};
       if (!is_one_of(member.key, kPlain))
-        return unsupported(path, member.key, fmt::format("beside {} this can't be enforced", keyword));
+        return unsupported(path, member.key, fmt::format("can't be enforced together with {}", keyword));
     }
     if (const JsonValue* both = keyword == "enum" ? value.find("const") : nullptr) {
       std::erase_if(values, [&](const JsonValue& one) { return !equal_constants(one, *both); });
     }
     std::erase_if(values, [&](const JsonValue& one) { return !is_plain_match(one, value); });
-    if (values.empty()) return bad(path, keyword, "no value fits what stands beside it");
+    if (values.empty()) return bad(path, keyword, "no value satisfies the other keywords");
     for (const JsonValue& one : values) {
       enum_bytes_ += std::ssize(to_json(one));
       if (enum_bytes_ > limits_.enum_bytes)
-        return bad(path, keyword, fmt::format("constants of more than {} bytes", limits_.enum_bytes));
+        return bad(path, keyword, fmt::format("the constants take more than {} bytes", limits_.enum_bytes));
     }
     return JsonValue(Object{{"enum", std::move(values)}});
   }
@@ -331,29 +340,12 @@ class Preparer {
 
   // Without a type, keywords bind only values of theirs; then the type that they speak of is taken.
   Result<std::vector<std::string>> implied_types(const JsonValue& value, const std::string& path) {
-    constexpr std::pair<std::string_view, std::string_view> kImplied[] = {{"properties", "object"},
-                                                                          {"required", "object"},
-                                                                          {"additionalProperties", "object"},
-                                                                          {"items", "array"},
-                                                                          {"prefixItems", "array"},
-                                                                          {"minItems", "array"},
-                                                                          {"maxItems", "array"},
-                                                                          {"uniqueItems", "array"},
-                                                                          {"pattern", "string"},
-                                                                          {"format", "string"},
-                                                                          {"minLength", "string"},
-                                                                          {"maxLength", "string"},
-                                                                          {"minimum", "number"},
-                                                                          {"maximum", "number"},
-                                                                          {"exclusiveMinimum", "number"},
-                                                                          {"exclusiveMaximum", "number"},
-                                                                          {"multipleOf", "integer"}};
     std::vector<std::string> names;
-    for (const auto& [keyword, type] : kImplied) {
-      if (value.find(keyword) == nullptr) continue;
+    for (const auto& [keyword, type] : kEnforced) {
+      if (type.empty() || value.find(keyword) == nullptr) continue;
       if (names.empty()) names.emplace_back(type);
       if (names.front() != type)
-        return unsupported(path, keyword, "without a type, keywords of several types can't be enforced");
+        return unsupported(path, keyword, "keywords of several types can't be enforced without `type`");
     }
     if (names.empty()) names.emplace_back("any");
     return names;
@@ -384,7 +376,7 @@ class Preparer {
     if (found == nullptr) return std::optional<int64_t>();
     const std::optional<double> number = found->number();
     if (!number || *number < 0 || std::floor(*number) != *number) {
-      return bad(path, keyword, fmt::format("found {}, expected a whole number from 0", to_json(*found)));
+      return bad(path, keyword, fmt::format("found {}, expected a non-negative integer", to_json(*found)));
     }
     if (*number > static_cast<double>(most))
       return bad(path, keyword, fmt::format("found {}, expected at most {}", to_json(*found), most));
@@ -400,7 +392,7 @@ class Preparer {
       ASSIGN_OR_RETURN(const auto found, bound(value, keyword, path));
       if (!found) continue;
       if (std::abs(*found) > static_cast<double>(kMaxWhole)) {
-        return unsupported(path, keyword, "bounds of integers beyond 2^53 can't be enforced");
+        return unsupported(path, keyword, "integer bounds beyond 2^53 can't be enforced");
       }
       const double inner = is_low ? (open ? std::floor(*found) + 1 : std::ceil(*found))
                                   : (open ? std::ceil(*found) - 1 : std::floor(*found));
@@ -419,12 +411,12 @@ class Preparer {
       if (std::floor(*number) != *number || *number > kMaxStep) {
         return unsupported(
             path, "multipleOf",
-            fmt::format("steps other than whole numbers up to {} can't be enforced", kMaxStep));
+            fmt::format("only integers up to {} can be enforced", kMaxStep));
       }
       if (has_low != has_high || (has_low && high - low > kMaxSteppedWidth)) {
         return unsupported(
             path, "multipleOf",
-            fmt::format("with bounds, it can be enforced only between two of them at most {} apart",
+            fmt::format("with bounds, it can be enforced only if both are given and at most {} apart",
                         kMaxSteppedWidth));
       }
       const auto whole = static_cast<int64_t>(*number);
@@ -438,7 +430,7 @@ class Preparer {
 
   Result<JsonValue> number(const JsonValue& value, const std::string& path) {
     if (value.find("multipleOf") != nullptr)
-      return unsupported(path, "multipleOf", "of a number that need not be whole it can't be enforced");
+      return unsupported(path, "multipleOf", "it can be enforced for integers only");
     Object out = {{"type", "number"}};
     double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
     bool open = false;
@@ -451,7 +443,7 @@ class Preparer {
       if (std::abs(*found) > 1e15 ||
           std::abs(*found * 1e6 - std::round(*found * 1e6)) > 1e-3 * std::max(1.0, std::abs(*found))) {
         return unsupported(path, keyword,
-                           "bounds of numbers with more than six decimals or beyond 10^15 can't be enforced");
+                           "bounds with more than six decimals or beyond 10^15 can't be enforced");
       }
       out.push_back({keyword, *found});
       const bool is_open = std::string_view(keyword).starts_with("exclusive");
@@ -465,14 +457,14 @@ class Preparer {
   Result<JsonValue> string(const JsonValue& value, const std::string& path) {
     ASSIGN_OR_RETURN(const auto shortest, count(value, "minLength", path, limits_.length));
     ASSIGN_OR_RETURN(const auto longest, count(value, "maxLength", path, limits_.length));
-    if (shortest && longest && *shortest > *longest) return bad(path, "minLength", "it is above maxLength");
+    if (shortest && longest && *shortest > *longest) return bad(path, "minLength", "it is greater than maxLength");
     const JsonValue* pattern = value.find("pattern");
     const JsonValue* format = value.find("format");
     Object out = {{"type", "string"}};
     if (pattern != nullptr) {
       if (pattern->string() == nullptr)
         return bad(path, "pattern", fmt::format("found {}, expected a string", pattern->kind_name()));
-      if (format != nullptr) return unsupported(path, "format", "beside pattern this can't be enforced");
+      if (format != nullptr) return unsupported(path, "format", "can't be enforced together with pattern");
       Result<std::string> plain = prepare_pattern(*pattern->string(), limits_);
       if (!plain.ok()) return plain.error().in(path);
       out.push_back({"pattern", std::move(*plain)});
@@ -484,14 +476,14 @@ class Preparer {
       if (!plain)
         return unsupported(
             path, "format",
-            fmt::format("'{}' can't be enforced; known are {}", *format->string(), format_names()));
+            fmt::format("'{}' can't be enforced; expected one of {}", *format->string(), format_names()));
       ASSIGN_OR_RETURN(std::string prepared, prepare_pattern(*plain, limits_));
       out.push_back({"pattern", std::move(prepared)});
     }
     if (shortest.value_or(0) > 0 || longest) {
       if (out.size() > 1)
         return unsupported(path, shortest ? "minLength" : "maxLength",
-                           "beside pattern or format this can't be enforced");
+                           "can't be enforced together with pattern or format");
       // As a pattern as well, where counts are written out anyway: its masks are cheaper than those of a length.
       constexpr int64_t kMaxCounted = 128;
       if (std::max(shortest.value_or(0), longest.value_or(0)) <= kMaxCounted) out.push_back({"pattern", fmt::format(".{{{},{}}}", shortest.value_or(0), longest ? std::to_string(*longest) : "")});
@@ -504,7 +496,7 @@ class Preparer {
   Result<JsonValue> array(const JsonValue& value, const std::string& path, int64_t depth) {
     ASSIGN_OR_RETURN(const auto fewest, count(value, "minItems", path, limits_.items));
     ASSIGN_OR_RETURN(const auto most, count(value, "maxItems", path, limits_.items));
-    if (fewest && most && *fewest > *most) return bad(path, "minItems", "it is above maxItems");
+    if (fewest && most && *fewest > *most) return bad(path, "minItems", "it is greater than maxItems");
     if (const JsonValue* unique = value.find("uniqueItems");
         unique != nullptr && unique->boolean().value_or(true)) {
       return unsupported(path, "uniqueItems", "this can't be enforced");
@@ -523,7 +515,7 @@ class Preparer {
         ++num_first;
       }
       if (most && *most < num_first)
-        return unsupported(path, "maxItems", "below the number of prefixItems this can't be enforced");
+        return unsupported(path, "maxItems", "it can't be enforced below the number of prefixItems");
       out.push_back({"prefixItems", std::move(prepared)});
     }
     const JsonValue* items = value.find("items");
@@ -588,7 +580,7 @@ class Preparer {
         if (!declared) {
           if (others != nullptr && !open)
             return bad(path, "required",
-                       fmt::format("'{}' is no property, and no others are allowed", *name.string()));
+                       fmt::format("'{}' is not a declared property, and no others are allowed", *name.string()));
           if (std::ssize(properties) >= limits_.properties) return bad(path, "required", "too many names");
           properties.push_back({*name.string(), other});
           if (others == nullptr) open = false;
