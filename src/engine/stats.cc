@@ -21,6 +21,7 @@ constexpr std::array<const char*, kNumStats> kNames = {
     "verified_4", "verified_5", "verified_6", "verified_7", "verified_8", "accepted_1", "accepted_2", "accepted_3",
     "accepted_4", "accepted_5", "accepted_6", "accepted_7", "accepted_8", "calibration_error_ppm", "predicted_ns",
     "predicted_real_ns"};
+static_assert(kNames.back() != nullptr, "every field has a name");
 
 }  // namespace
 
