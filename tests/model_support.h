@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
+#include "shared_data.h"
 #include "source_path.h"
 #include "tokenizer/tokenizer.h"
 
@@ -17,8 +18,7 @@ namespace deepinfer {
 
 inline std::string model_directory(std::string_view name) {
   if (name == "mini") return source_path("models/mini");
-  const char* shared = std::getenv("DEEPINFER_SHARED");
-  return (shared != nullptr ? std::string(shared) : source_path("../shared")) + "/golden/tiny";
+  return shared_path("golden/tiny");
 }
 
 inline std::unique_ptr<Model> load_model(const std::string& directory, const ModelOptions& options) {

@@ -1,7 +1,7 @@
 // Recordings of the official package (tests/data/recipe), both files of vectors of the shared folder
 // (DEEPINFER_SHARED, by default beside the repository), and what is said of files that are none.
 #include "recipe_check/recipe_check.h"
-#include "source_path.h"
+#include "shared_data.h"
 #include "tokenizer/released_tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -13,11 +13,6 @@
 
 namespace deepinfer {
 namespace {
-
-std::string shared_path(const std::string& name) {
-  const char* shared = std::getenv("DEEPINFER_SHARED");
-  return std::string(shared != nullptr ? shared : source_path("../shared")) + "/" + name;
-}
 
 struct Counts {
   size_t passed = 0, failed = 0, known = 0, skipped = 0;
@@ -78,17 +73,26 @@ TEST(RecipeCheck, TheRecordingsOfThisTreePass) {
   EXPECT_GE(all.passed, 530u) << all.known << " differ as known, " << all.skipped << " are skipped";
 }
 
+TEST(SharedData, OnlyAWholeFolderMayBeAbsent) {
+  const char* before = std::getenv("DEEPINFER_SHARED");
+  const std::string kept = before != nullptr ? before : "";
+  ASSERT_EQ(setenv("DEEPINFER_SHARED", testing::TempDir().c_str(), 1), 0);
+  EXPECT_FALSE(may_be_absent(shared_path("golden/tiny")));  // lost from a folder that is there
+  ASSERT_EQ(setenv("DEEPINFER_SHARED", "/nonexistent/shared", 1), 0);
+  EXPECT_TRUE(may_be_absent(shared_path("golden/tiny")));
+  EXPECT_FALSE(may_be_absent(source_path("models/mini/config.json")));  // belongs to the tree
+  before != nullptr ? setenv("DEEPINFER_SHARED", kept.c_str(), 1) : unsetenv("DEEPINFER_SHARED");
+}
+
 TEST(RecipeCheck, TheVectorsOfTheSpecificationPass) {
-  if (!std::filesystem::exists(shared_path("specs/recipe-vectors.jsonl"))) GTEST_SKIP() << "no shared folder";
+  REQUIRE_DATA(shared_path("specs/recipe-vectors.jsonl"));
   const Counts counts = check(shared_path("specs/recipe-vectors.jsonl"), tokenizers());
   EXPECT_EQ(counts.failed, 0u);
   EXPECT_GE(counts.passed, 80u);
 }
 
 TEST(RecipeCheck, TheVectorsOfTheOfficialPackagePass) {
-  if (!std::filesystem::exists(shared_path("specs/recipe-official/vectors.jsonl"))) {
-    GTEST_SKIP() << "no shared folder";
-  }
+  REQUIRE_DATA(shared_path("specs/recipe-official/vectors.jsonl"));
   const Counts counts = check(shared_path("specs/recipe-official/vectors.jsonl"), tokenizers());
   EXPECT_EQ(counts.failed, 0u);
   EXPECT_GE(counts.passed, 700u);

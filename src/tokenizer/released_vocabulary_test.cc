@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "json/json.h"
-#include "source_path.h"
+#include "shared_data.h"
 #include "tokenizer/released_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -28,11 +28,6 @@ std::string read_file(const std::string& path) {
   std::ostringstream text;
   text << stream.rdbuf();
   return text.str();
-}
-
-std::string shared_path(const std::string& name) {
-  const char* shared = std::getenv("DEEPINFER_SHARED");
-  return std::string(shared ? shared : source_path("../shared")) + "/" + name;
 }
 
 std::vector<JsonValue> read_json_lines(const std::string& path) {
@@ -161,13 +156,13 @@ TEST_F(ReleasedVocabularyTest, TheEngramMapIsThePublishedOne) {
 
 TEST_F(ReleasedVocabularyTest, TheSharedEngramMapOfTheReleaseIsReproduced) {
   const std::string path = shared_path("golden/ops/engram_constants.safetensors");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
+  REQUIRE_DATA(path);
   EXPECT_EQ(engram_token_map(*v4_, 129280), read_int32_tensor(path, "token_map"));
 }
 
 TEST(GoldenTinyTokenizerTest, ItsEngramMapIsReproduced) {
   const std::string directory = shared_path("golden/tiny/");
-  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "no " << directory;
+  REQUIRE_DATA(directory);
   const auto tokenizer = Tokenizer::load(directory + "tokenizer.json");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message();
   EXPECT_EQ(engram_token_map(*tokenizer, 512),
@@ -176,7 +171,7 @@ TEST(GoldenTinyTokenizerTest, ItsEngramMapIsReproduced) {
 
 TEST_F(ReleasedVocabularyTest, SharedTokenizeVectorsHold) {
   const std::string path = shared_path("specs/recipe-vectors.jsonl");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
+  REQUIRE_DATA(path);
   int checked = 0;
   for (const JsonValue& record : read_json_lines(path)) {
     if (*record.find("kind")->string() != "tokenize") continue;
@@ -205,7 +200,7 @@ std::vector<TokenId> encode_prompt(const Tokenizer& tokenizer, std::string_view 
 
 TEST_F(ReleasedVocabularyTest, SharedPromptsEncodeSegmentBySegment) {
   const std::string path = shared_path("specs/recipe-official/vectors.jsonl");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
+  REQUIRE_DATA(path);
   int checked = 0;
   for (const JsonValue& record : read_json_lines(path)) {
     const JsonRef expected = JsonRef(record)["expected"];

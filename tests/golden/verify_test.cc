@@ -17,7 +17,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/fake_checkpoint.h"
 #include "checkpoint/safetensors.h"
-#include "source_path.h"
+#include "shared_data.h"
 #include "tensor/formats.h"
 #include "verify/verify.h"
 
@@ -34,8 +34,7 @@ struct Subject {
 };
 
 Subject shared_subject() {
-  const char* shared = std::getenv("DEEPINFER_SHARED");
-  const std::string golden = (shared != nullptr ? std::string(shared) : source_path("../shared")) + "/golden";
+  const std::string golden = shared_path("golden");
   return {"shared", golden + "/tiny", golden};
 }
 Subject mini_subject() {
@@ -61,11 +60,7 @@ class GoldenTest : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
     const Subject& subject = GetParam();
-    if (!fs::exists(subject.golden_directory + "/tiny/prompts")) {
-      std::printf("SKIPPED: %s is absent: the engine was NOT checked against it\n",
-                  subject.golden_directory.c_str());
-      GTEST_SKIP();
-    }
+    REQUIRE_DATA(subject.golden_directory + "/tiny/prompts");
     scratch_ = fs::path(testing::TempDir()) / ("golden_test_" + subject.name + std::to_string(::getpid()));
   }
   void TearDown() override { fs::remove_all(scratch_); }

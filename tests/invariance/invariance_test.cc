@@ -30,9 +30,7 @@ class InvarianceTest : public testing::TestWithParam<Subject> {
  protected:
   void SetUp() override {
     directory_ = model_directory(GetParam().name);
-    if (!std::filesystem::exists(directory_ + "/config.json")) {
-      GTEST_SKIP() << directory_ << " is absent: this model was not checked";
-    }
+    REQUIRE_DATA(directory_ + "/config.json");
     num_tokens_ = GetParam().num_tokens;
     model_ = load_model(directory_, options(1));
     ASSERT_NE(model_, nullptr);
