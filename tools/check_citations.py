@@ -29,8 +29,8 @@ HEADING = re.compile(rf"^(?:#+ ({SECTION})\b|(\d+\.\d+) )", re.MULTILINE)
 
 # The names of documents that are not in the tree; the specification has taken their place.
 RETIRED = re.compile(r"model-v41|kv-and-routing|recipe-amendments")
-# Made by a build or a run, or of another program's directory.
-MADE = re.compile(r"^(?:models/mini/golden/|.*CMakeLists\.txt$)|(?:^|/)(?:CHANGELOG|SKILL|CLAUDE|AGENTS)\.md$")
+# Made by a build or a run, of another program's directory, or a placeholder.
+MADE = re.compile(r"\b(?:NAME|ARCH)|^(?:models/mini/golden/|.*CMakeLists\.txt$)|(?:^|/)(?:CHANGELOG|SKILL|CLAUDE|AGENTS)\.md$")
 
 
 def tracked_files(root):
