@@ -73,7 +73,9 @@ class PacedTokens : public TokenSource {
     sinks_.push_back(std::move(sink));
     return sinks_.size();
   }
-  void cancel(uint64_t id) override {
+  void cancel(uint64_t id) override { end(id, FinishReason::kCancelled); }
+  void finish(uint64_t id) override { end(id, FinishReason::kStop); }
+  void end(uint64_t id, FinishReason reason) {
     EventSink sink;
     {
       const std::lock_guard lock(mu_);
@@ -81,7 +83,7 @@ class PacedTokens : public TokenSource {
     }
     EngineEvent event;
     event.kind = EngineEvent::Kind::kFinished;
-    event.finish_reason = FinishReason::kCancelled;
+    event.finish_reason = reason;
     if (sink) sink(event);
   }
   EngineStats stats() const override { return {}; }

@@ -175,6 +175,8 @@ class Engine {
   Result<RequestId> submit(EngineRequest request, EventSink sink);
   // Ends one answer soon with FinishReason::kCancelled; unknown or finished ids are ignored.
   void cancel(RequestId id);
+  // The answer says all that is wanted: it ends soon with FinishReason::kStop, as if the model had ended it.
+  void finish(RequestId id);
   // No more tokens of this answer are wanted for now; its memory may go to others meanwhile.
   void pause(RequestId id);
   void resume(RequestId id);

@@ -112,6 +112,14 @@ class ScriptedEngine : public TokenSource {
   void cancel(uint64_t id) override {
     change(id, [](Running& running) { running.cancelled = true; });
   }
+  void finish(uint64_t id) override {
+    change(id, [](Running& running) {
+      running.next = running.tokens.size();
+      running.finish = FinishReason::kStop;
+      running.due = {};
+      running.paused = false;
+    });
+  }
   void pause(uint64_t id) override {
     change(id, [](Running& running) { running.paused = true; });
   }

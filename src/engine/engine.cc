@@ -190,6 +190,9 @@ Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) 
 }
 
 void Engine::cancel(RequestId id) { impl_->inbox.push({.kind = LoopMessage::Kind::kCancel, .id = id, .submission = {}}); }
+void Engine::finish(RequestId id) {
+  impl_->inbox.push({.kind = LoopMessage::Kind::kFinish, .id = id, .submission = {}});
+}
 void Engine::pause(RequestId id) { impl_->inbox.push({.kind = LoopMessage::Kind::kPause, .id = id, .submission = {}}); }
 void Engine::resume(RequestId id) { impl_->inbox.push({.kind = LoopMessage::Kind::kResume, .id = id, .submission = {}}); }
 

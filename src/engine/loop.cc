@@ -131,7 +131,9 @@ void EngineLoop::take_messages() {
         accept(message.submission);
         return;
       case LoopMessage::Kind::kCancel:
-        cancel(message.id);
+      case LoopMessage::Kind::kFinish:
+        end_early(message.id,
+                  message.kind == LoopMessage::Kind::kCancel ? FinishReason::kCancelled : FinishReason::kStop);
         return;
       case LoopMessage::Kind::kPause:
       case LoopMessage::Kind::kResume:
@@ -195,6 +197,9 @@ std::unique_ptr<AnswerState> EngineLoop::make_answer(const Submission& submissio
   answer->constraint = request.constraint;
   answer->stop_ids = request.stop_ids;
   answer->end_position = end_position;
+  if (request.sampling.repetition_penalty != 1) {
+    for (const int32_t id : request.prompt_ids) answer->counts.try_emplace(id, 0);
+  }
   if (shape_.keeps_history) answer->history = request.prompt_ids;
   return answer;
 }
@@ -215,23 +220,23 @@ void EngineLoop::forget_fork(Engine::RequestId id) {
   paused_forks_.erase(id);
 }
 
-void EngineLoop::cancel(Engine::RequestId id) {
+void EngineLoop::end_early(Engine::RequestId id, FinishReason reason) {
   if (const auto fork = fork_of_.find(id); fork != fork_of_.end()) {  // an answer without a job of its own
     Job& parent = *jobs_.at(fork->second);
     const auto index = static_cast<int32_t>(id - parent.submission->first_id);
     std::erase(parent.forks, index);
     forget_fork(id);
     if (!parent.started) --queued_;
-    finish_event(parent, index, FinishReason::kCancelled, std::nullopt);
+    finish_event(parent, index, reason, std::nullopt);
     return;
   }
   const auto found = jobs_.find(id);
   if (found == jobs_.end() || found->second->status == Job::Status::kEnded) return;
   Job& job = *found->second;
-  if (job.forks.empty()) return end(job, FinishReason::kCancelled);
+  if (job.forks.empty()) return end(job, reason);
 
   // The prompt is still computed for the other answers: the job goes on as the next of them.
-  finish_event(job, job.answer_index, FinishReason::kCancelled, std::nullopt);
+  finish_event(job, job.answer_index, reason, std::nullopt);
   if (!job.started) --queued_;
   job.answer_index = job.forks.front();
   job.forks.erase(job.forks.begin());

@@ -25,7 +25,7 @@
 namespace deepinfer {
 
 struct LoopMessage {
-  enum class Kind { kSubmit, kCancel, kPause, kResume, kStore, kStop } kind = Kind::kStop;
+  enum class Kind { kSubmit, kCancel, kFinish, kPause, kResume, kStore, kStop } kind = Kind::kStop;
   Engine::RequestId id = 0;
   std::shared_ptr<const Submission> submission;
   StoreTaskPtr task = {};  // an answer of the store
@@ -83,7 +83,7 @@ class EngineLoop {
   std::unique_ptr<AnswerState> make_answer(const Submission& submission, int32_t index, int64_t end_position) const;
   void set_paused(Engine::RequestId id, bool paused);
   void forget_fork(Engine::RequestId id);
-  void cancel(Engine::RequestId id);
+  void end_early(Engine::RequestId id, FinishReason reason);
   void end_late_requests();
   void commit(Step& step);
   void commit_span(Step& step, size_t index, const SpanFault* fault);

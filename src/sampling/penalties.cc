@@ -8,6 +8,12 @@ namespace deepinfer {
 
 void adjust_logits(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits) {
   const auto size = static_cast<int64_t>(logits.size());
+  if (params.repetition_penalty != 1) {
+    const auto penalty = static_cast<float>(params.repetition_penalty);
+    for (const auto& [id, count] : counts) {
+      if (id >= 0 && id < size) logits[id] = logits[id] > 0 ? logits[id] / penalty : logits[id] * penalty;
+    }
+  }
   for (const auto& [id, bias] : params.logit_bias) {
     if (id >= 0 && id < size) logits[id] += bias;
   }

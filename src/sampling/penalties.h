@@ -10,11 +10,13 @@
 
 namespace deepinfer {
 
-// How often each token occurs in one answer so far; the prompt does not count. Owned by one sequence.
+// How often each token occurs in one answer so far. Tokens of the prompt, which a repetition penalty looks at too, do
+// not count: they stand here with 0. Owned by one sequence.
 using TokenCounts = std::unordered_map<int32_t, int32_t>;
 
-// logit[id] += bias[id] - presence_penalty * (count > 0) - frequency_penalty * count, in fp32.
-// Ids outside of `logits` are ignored.
+// First logit[id] is divided by the repetition penalty, or multiplied where it is below 0, for each id in `counts`;
+// then logit[id] += bias[id] - presence_penalty * (count > 0) - frequency_penalty * count, in fp32. Ids outside of
+// `logits` are ignored.
 void adjust_logits(const SamplingParams& params, const TokenCounts& counts, std::span<float> logits);
 
 struct Logprob {

@@ -17,6 +17,19 @@ TEST(AdjustLogits, TakesPenaltiesFromTokensOfTheAnswerAndAddsBiases) {
   EXPECT_EQ(logits, (std::vector<float>{4, 0, 1}));
 }
 
+TEST(AdjustLogits, ARepetitionPenaltyPushesTokensOfPromptAndAnswerDown) {
+  SamplingParams params;
+  params.repetition_penalty = 2;
+  EXPECT_TRUE(params.adjusts_logits());
+  std::vector<float> logits = {4, -3, 1, -INFINITY, 0};
+  adjust_logits(params, {{0, 1}, {1, 0}, {3, 5}, {4, 1}, {9, 1}}, logits);
+  EXPECT_EQ(logits, (std::vector<float>{2, -6, 1, -INFINITY, 0}));
+  params.presence_penalty = 1;
+  logits = {4, 4};
+  adjust_logits(params, {{0, 1}, {1, 0}}, logits);
+  EXPECT_EQ(logits, (std::vector<float>{1, 2}));
+}
+
 TEST(AdjustLogits, ChangesNothingByDefault) {
   std::vector<float> logits = {1, 2};
   EXPECT_FALSE(SamplingParams().adjusts_logits());
@@ -44,6 +57,11 @@ TEST(CheckSamplingParams, RefusesPenaltiesAndBiasesOutOfRange) {
   params = {};
   params.frequency_penalty = NAN;
   EXPECT_FALSE(check_sampling_params(params).ok());
+  for (const double penalty : {0.0, -1.0, 2.1, double{NAN}}) {
+    params = {};
+    params.repetition_penalty = penalty;
+    EXPECT_FALSE(check_sampling_params(params).ok());
+  }
   params = {};
   params.logit_bias = {{1, 101.0f}};
   EXPECT_FALSE(check_sampling_params(params).ok());

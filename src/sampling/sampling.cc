@@ -54,6 +54,9 @@ Status check_sampling_params(const SamplingParams& params) {
                                       std::pair("frequency_penalty", params.frequency_penalty)}) {
     if (!(penalty >= -2 && penalty <= 2)) return bad_parameter(name, penalty, "a number in [-2, 2]");
   }
+  if (!(params.repetition_penalty > 0 && params.repetition_penalty <= 2)) {
+    return bad_parameter("repetition_penalty", params.repetition_penalty, "a number in (0, 2]");
+  }
   for (const auto& [id, bias] : params.logit_bias) {
     if (!(bias >= -100 && bias <= 100)) return bad_parameter("logit_bias", bias, "numbers in [-100, 100]");
   }

@@ -17,14 +17,15 @@ struct SamplingParams {
   int64_t top_k = 0;         // 0 = off; together with top_p the stricter limit wins
   double min_p = 0.0;        // [0, 1]; keeps tokens with p >= min_p * p_max
   uint64_t seed = 0;
-  // Added to the logits before temperature and filters; see penalties.h. All zero and empty: nothing is
-  // changed.
+  // Change the logits before temperature and filters; see penalties.h. By default nothing is changed.
   double presence_penalty = 0;   // [-2, 2]; taken off once from each token that the answer already holds
   double frequency_penalty = 0;  // [-2, 2]; taken off for each time that the answer holds the token
+  // (0, 2]; divides the logits above 0, and multiplies those below, of tokens that the prompt or the answer holds
+  double repetition_penalty = 1;
   std::vector<std::pair<int32_t, float>> logit_bias = {};  // (id, [-100, 100])
 
   bool adjusts_logits() const {
-    return presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+    return presence_penalty != 0 || frequency_penalty != 0 || repetition_penalty != 1 || !logit_bias.empty();
   }
 };
 

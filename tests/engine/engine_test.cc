@@ -132,6 +132,24 @@ TEST_F(EngineTest, CancelEndsRunningAndWaitingRequests) {
   EXPECT_EQ(counters_.get("cancelled").value(), 2);
 }
 
+TEST_F(EngineTest, AFinishedAnswerEndsAsIfTheModelHadEndedIt) {
+  Collector running;
+  std::promise<Engine::RequestId> id;
+  auto known = id.get_future().share();
+  running.on_token = [&, done = false]() mutable {
+    if (!done) engine_->finish(known.get());
+    done = true;
+  };
+  const auto submitted = engine_->submit(request(40), running.sink());
+  ASSERT_TRUE(submitted.ok());
+  id.set_value(*submitted);
+  running.wait();
+  EXPECT_EQ(running.last.finish_reason, FinishReason::kStop);
+  EXPECT_LT(running.tokens.size(), 40u);
+  EXPECT_EQ(counters_.get("cancelled").value(), 0);
+  EXPECT_EQ(engine_->stats().cancelled, 0);
+}
+
 TEST_F(EngineTest, AnExceptionEndsItsRequestAndTheOthersLive) {
   Collector failing, next;
   failing.on_token = [] { throw std::runtime_error("planted"); };
