@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 
 namespace deepinfer {
 namespace {
@@ -60,6 +62,27 @@ TEST(JsonParse, ScalarsAreDocumentsToo) {
 
 TEST(JsonParse, OfEqualKeysTheLastValueWinsAtThePlaceOfTheFirst) {
   EXPECT_EQ(reprint(R"({"a":1,"b":2,"a":3,"c":4,"a":5})", JsonStyle::kCompact), R"({"a":5,"b":2,"c":4})");
+}
+
+TEST(JsonParse, EqualKeysAreSettledAsAMapWould) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::pair<std::string, int>> expected;
+    std::string text = "{";
+    const int size = static_cast<int>(random() % 40);
+    for (int i = 0; i < size; ++i) {
+      const std::string key = fmt::format("{}", random() % (1 + random() % 50));
+      text += fmt::format("{}\"{}\":{}", i == 0 ? "" : ",", key, i);
+      const auto found =
+          std::find_if(expected.begin(), expected.end(), [&](const auto& one) { return one.first == key; });
+      found == expected.end() ? void(expected.push_back({key, i})) : void(found->second = i);
+    }
+    std::string wanted = "{";
+    for (const auto& [key, value] : expected) {
+      wanted += fmt::format("{}\"{}\":{}", wanted.size() == 1 ? "" : ",", key, value);
+    }
+    EXPECT_EQ(reprint(text + "}", JsonStyle::kCompact), wanted + "}") << text;
+  }
 }
 
 TEST(JsonParse, EqualKeysAreAnErrorOnRequest) {

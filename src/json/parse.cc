@@ -3,8 +3,9 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <numeric>
 #include <string_view>
-#include <unordered_map>
+#include <vector>
 
 #include "json/json.h"
 
@@ -145,24 +146,37 @@ class TreeBuilder {
     return error;
   }
 
-  // Equal keys: the last value at the place of the first.
+  // Equal keys: the last value at the place of the first. Sorting finds them: whoever chooses the keys could make any
+  // hash table slow whose hash they know.
   simdjson::error_code settle_duplicates(JsonValue::Object& members) {
-    std::unordered_map<std::string_view, size_t> place;  // of each key among the members kept
-    place.reserve(members.size());
-    JsonValue::Object kept;
-    kept.reserve(members.size());
-    for (JsonMember& member : members) {
-      const auto [it, is_new] = place.emplace(member.key, kept.size());
-      if (is_new) {
-        kept.push_back({member.key, std::move(member.value)});
-      } else if (options_.duplicate_keys == DuplicateKeys::kError) {
+    std::vector<size_t> order(members.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::sort(order.begin(), order.end(), [&members](size_t a, size_t b) {
+      const int compared = members[a].key.compare(members[b].key);
+      return compared < 0 || (compared == 0 && a < b);
+    });
+    std::vector<bool> dropped(members.size());
+    size_t first = order[0];  // of the members with that key
+    for (size_t i = 1; i < order.size(); ++i) {
+      JsonMember& member = members[order[i]];
+      if (member.key != members[first].key) {
+        first = order[i];
+        continue;
+      }
+      if (options_.duplicate_keys == DuplicateKeys::kError) {
         reason_ = fmt::format("key '{}' appears twice", member.key);
         return simdjson::TAPE_ERROR;
-      } else {
-        kept[it->second].value = std::move(member.value);
       }
+      members[first].value = std::move(member.value);
+      dropped[order[i]] = true;
     }
-    members = std::move(kept);
+    size_t kept = 0;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (dropped[i]) continue;
+      if (kept != i) members[kept] = std::move(members[i]);
+      ++kept;
+    }
+    members.resize(kept);
     return simdjson::SUCCESS;
   }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "json/json.h"
+#include "json/lookups.h"
 
 namespace deepinfer {
 namespace {
@@ -12,6 +13,8 @@ const JsonValue* find_member(const JsonValue::Object* object, std::string_view k
       std::find_if(object->begin(), object->end(), [&](const JsonMember& m) { return m.key == key; });
   return it == object->end() ? nullptr : &it->value;
 }
+
+thread_local JsonLookups* lookups = nullptr;
 
 }  // namespace
 
@@ -71,8 +74,23 @@ bool operator==(const JsonValue& a, const JsonValue& b) {
   return a.value_ == b.value_;
 }
 
+JsonLookups::JsonLookups() : outer_(lookups) {
+  lookups = this;
+}
+JsonLookups::~JsonLookups() {
+  lookups = outer_;
+}
+void JsonLookups::note(std::string_view path) {
+  std::string plain;
+  for (const char c : path) {
+    if (plain.empty() || plain.back() != '[' || c < '0' || c > '9') plain += c;
+  }
+  paths_.insert(std::move(plain));
+}
+
 JsonRef JsonRef::operator[](std::string_view key) const {
   std::string path = path_.empty() ? std::string(key) : fmt::format("{}.{}", path_, key);
+  if (lookups != nullptr) lookups->note(path);
   return JsonRef(present() ? value_->find(key) : nullptr, std::move(path));
 }
 

@@ -24,12 +24,11 @@ OutputOptions output_options(const Conversation& conversation, const RenderedPro
                              PromptVersion version) {
   OutputOptions options;
   options.start = prompt.output_stage;
-  const bool continues = !conversation.messages.empty() && conversation.messages.back().is_prefix;
   const bool has_tools = std::any_of(
       conversation.tools.begin(), conversation.tools.end(), [version](const ToolDefinition& tool) {
         return version != PromptVersion::kV4 || tool.kind != ToolKind::kToolSearch;
       });
-  options.parse_tool_calls = conversation.tools_active() && has_tools && !continues;
+  options.parse_tool_calls = conversation.tools_active() && has_tools;
   options.json_output = conversation.response_format.kind == ResponseFormat::Kind::kJsonObject;
   if (!options.parse_tool_calls) return options;
   const ToolNames names(conversation, version);

@@ -1,8 +1,8 @@
 #include "recipe/prompt_builder.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
-#include <unordered_map>
 
 #include "recipe/control_tokens.h"
 
@@ -51,8 +51,7 @@ void append_image_part(Message& message, Image image, bool is_first) {
 }
 
 void order_results(std::vector<Turn>& turns, ResultOrder order) {
-  std::unordered_map<std::string_view, size_t>
-      ranks;  // of the calls of the last assistant message that had any
+  std::map<std::string_view, size_t> ranks;  // of the calls of the last assistant message that had any
   for (size_t begin = 0; begin < turns.size();) {
     if (const auto& calls = turns[begin].message->tool_calls; !calls.empty()) {
       ranks.clear();

@@ -102,7 +102,7 @@ class ToolNames {
     ToolKind kind = ToolKind::kFunction;
     friend bool operator==(const Target&, const Target&) = default;
   };
-  // Whom the model means by a name it wrote. A name that nobody declared is split at its first "::".
+  // Whom the model means by a name it wrote. A name that nobody declared stays whole.
   Target target(std::string_view printed) const;
   // How the model knows (namespace, name).
   std::string printed(std::string_view namespace_name, std::string_view name) const;

@@ -187,7 +187,7 @@ TEST(Render, NamespacesAreFlattenedAndFoundAgain) {
   const ToolNames v41(conversation, PromptVersion::kV41);
   EXPECT_EQ(v41.declared(), (std::vector<std::string>{"shed::open", "shed__open", "shed::open_1"}));
   EXPECT_EQ(v41.target("shed::open_1"), (ToolNames::Target{"shed", "open"}));
-  EXPECT_EQ(v41.target("gone::lost"), (ToolNames::Target{"gone", "lost"}));
+  EXPECT_EQ(v41.target("gone::lost"), (ToolNames::Target{"", "gone::lost"}));
   EXPECT_EQ(v41.printed("shed", "open"), "shed::open");
   EXPECT_EQ(ToolNames(conversation, PromptVersion::kV4).declared()[0], "shed__open_1");
   EXPECT_NE(render(conversation).text.find(R"({"name": "shed::open", "description": "Shed.\nOpens")"),

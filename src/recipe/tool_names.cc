@@ -109,9 +109,7 @@ std::string ToolNames::plain_name(std::string_view namespace_name, std::string_v
 
 ToolNames::Target ToolNames::target(std::string_view printed) const {
   if (const auto found = targets_.find(printed); found != targets_.end()) return found->second;
-  const size_t at = printed.find("::");
-  if (at == std::string_view::npos) return {"", std::string(printed), ToolKind::kFunction};
-  return {std::string(printed.substr(0, at)), std::string(printed.substr(at + 2)), ToolKind::kFunction};
+  return {"", std::string(printed), ToolKind::kFunction};
 }
 
 std::string ToolNames::printed(std::string_view namespace_name, std::string_view name) const {

@@ -79,6 +79,8 @@ constexpr KnownDifference kKnown[] = {
     {"stream-eos-literal-*", "a written end of sentence at the end is left out"},
     {"tokens-eos-visible", "a written end of sentence at the end is left out"},
     {"stream-resp-echo", "a summary of reasoning that was asked for is given, and settings are echoed as asked"},
+    {"err-choice-no-tools-*", "a call can't be forced where there is no tool"},
+    {"err-chat-field-34-tool_choice", "a call can't be forced where there is no tool"},
     // Ours by choice.
     {"reason-reject-*", "missing reasoning never refuses a request"},
     {"opt-chat-bound", "there is one bound of max_tokens"},
@@ -91,6 +93,7 @@ constexpr KnownDifference kKnown[] = {
     {"resp-calls-numeric-ids", kOrder},
     {"resp-custom-apply-patch", "the description of the patch language is our own"},
     {"resp-namespace-named-choice", "a named choice leaves one tool, so one name"},
+    {"msgs-trailing-assistant-*", "the answer continues a last message of the assistant, as with Anthropic"},
     {"prefix-stream-content", "an answer that goes on from the client's text opens as any other"},
 };
 

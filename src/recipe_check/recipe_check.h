@@ -19,6 +19,8 @@ struct RecordResult {
   Kind kind = Kind::kPassed;
   std::string reason = {};                    // kKnownDifference, kSkipped
   std::vector<std::string> differences = {};  // "prompt: found ..., expected ..."
+  // Of each difference, what it is of and all that was found.
+  std::vector<std::pair<std::string, std::string>> found = {};
 };
 
 // The released tokenizers; records that need one are skipped without.

@@ -30,6 +30,7 @@ void Comparison::differs(std::string_view what, std::string_view found, std::str
   size_t at = 0;
   while (at < found.size() && at < expected.size() && found[at] == expected[at]) ++at;
   result_.kind = RecordResult::Kind::kFailed;
+  result_.found.emplace_back(what, found);
   result_.differences.push_back(
       fmt::format("{}: found {}, expected {}", what, excerpt(found, at), excerpt(expected, at)));
 }
@@ -91,7 +92,7 @@ Result<ReplayedRequest> convert_request(std::string_view protocol, const std::st
                            }};
   }
   if (protocol == "messages") {
-    ASSIGN_OR_RETURN(GenerationRequest request, parse_messages_request(body, served_model));
+    ASSIGN_OR_RETURN(MessagesRequest request, parse_messages_request(body, served_model));
     return ReplayedRequest{request, [request](AnswerIdentity identity, bool stream) mutable {
                              request.stream = stream;
                              return make_messages_writer(std::move(identity), request);
