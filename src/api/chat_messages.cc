@@ -1,5 +1,4 @@
 // The "messages" array of a chat request.
-#include <iterator>
 #include <set>
 
 #include "api/chat_request.h"
@@ -14,7 +13,7 @@ Result<Role> parse_role(const JsonRef& field) {
   if (role == "system" || role == "developer") return Role::kSystem;
   if (role == "user") return Role::kUser;
   if (role == "assistant") return Role::kAssistant;
-  if (role == "tool") return Role::kTool;
+  if (role == "tool" || role == "function") return Role::kTool;
   if (role == "latest_reminder") return Role::kLatestReminder;
   return Error(
       Code::kInvalidArgument,
@@ -104,10 +103,17 @@ Result<ToolCall> parse_tool_call(const JsonRef& field) {
   ToolCall call;
   ASSIGN_OR_RETURN(call.id, required_string(field["id"]));
   ASSIGN_OR_RETURN(const std::string type, string_or(field["type"], "function"));
+  if (type == "custom") {
+    call.kind = ToolKind::kCustom;
+    ASSIGN_OR_RETURN(call.name, required_string(field["custom"]["name"]));
+    ASSIGN_OR_RETURN(const std::string input, required_string(field["custom"]["input"]));
+    call.arguments = custom_tool_arguments(input);
+    return call;
+  }
   if (type != "function") {
     return Error(Code::kInvalidArgument,
-                 "invalid request body: {}: unknown variant `{}`, expected `function`", field["type"].path(),
-                 type);
+                 "invalid request body: {}: unknown variant `{}`, expected `function` or `custom`",
+                 field["type"].path(), type);
   }
   if (!field["function"].present()) return missing_field(field["function"]);
   ASSIGN_OR_RETURN(call.name, required_string(field["function"]["name"]));
@@ -127,8 +133,21 @@ Status parse_reasoning(const JsonRef& field, Message& message) {
   for (const JsonRef& detail : details) {
     if (!given(detail["text"])) continue;  // sealed, or a summary
     ASSIGN_OR_RETURN(const std::string text, required_string(detail["text"]));
-    message.reasoning = message.reasoning.value_or("") + text;
+    if (!message.reasoning) message.reasoning.emplace();
+    message.reasoning->append(text);
   }
+  return {};
+}
+
+// {"name", "arguments"}: the one call of a message, from before calls had ids. Its name stands for it; the result is
+// the next message of role `function`.
+Status parse_function_call(const JsonRef& field, Message& message) {
+  if (!given(field)) return {};
+  ToolCall call;
+  ASSIGN_OR_RETURN(call.name, required_string(field["name"]));
+  ASSIGN_OR_RETURN(call.arguments, parse_call_arguments(field["arguments"]));
+  call.id = call.name;
+  message.tool_calls.push_back(std::move(call));
   return {};
 }
 
@@ -147,6 +166,7 @@ Status parse_assistant(const JsonRef& field, Message& message) {
       message.tool_calls.push_back(std::move(parsed));
     }
   }
+  RETURN_IF_ERROR(parse_function_call(field["function_call"], message));
   if (given(field["content"])) {
     RETURN_IF_ERROR(parse_content(field["content"], message));
   } else if (message.tool_calls.empty()) {
@@ -177,7 +197,8 @@ Result<Message> parse_message(const JsonRef& field) {
       return message;
     }
     case Role::kTool: {
-      ASSIGN_OR_RETURN(message.tool_call_id, required_string(field["tool_call_id"]));
+      const bool legacy = *field["role"].string() == "function";
+      ASSIGN_OR_RETURN(message.tool_call_id, required_string(field[legacy ? "name" : "tool_call_id"]));
       RETURN_IF_ERROR(parse_content(field["content"], message));
       return message;
     }
@@ -192,20 +213,29 @@ Result<Message> parse_message(const JsonRef& field) {
   return message;
 }
 
-// The calls of a message that no tool message answers get an empty result.
-void add_missing_results(std::vector<Message>& messages, size_t caller) {
-  size_t end = caller + 1;
-  std::set<std::string_view> answered;
-  for (; end < messages.size() && messages[end].role == Role::kTool; ++end) {
-    answered.insert(messages[end].tool_call_id);
+// Calls that no tool message answers get an empty result.
+void add_missing_results(std::vector<Message>& messages) {
+  std::vector<Message> out;
+  std::vector<std::string> open;  // in their order
+  std::set<std::string> answered;
+  const auto close = [&] {
+    for (std::string& id : open) {
+      if (answered.count(id) == 0) out.push_back({.role = Role::kTool, .tool_call_id = std::move(id)});
+    }
+    open.clear();
+    answered.clear();
+  };
+  for (Message& message : messages) {
+    if (message.role == Role::kTool) {
+      answered.insert(message.tool_call_id);
+    } else {
+      close();
+      for (const ToolCall& call : message.tool_calls) open.push_back(call.id);
+    }
+    out.push_back(std::move(message));
   }
-  std::vector<Message> missing;
-  for (const ToolCall& call : messages[caller].tool_calls) {
-    if (answered.count(call.id) > 0) continue;
-    missing.push_back({.role = Role::kTool, .tool_call_id = call.id});
-  }
-  messages.insert(messages.begin() + static_cast<ptrdiff_t>(end), std::make_move_iterator(missing.begin()),
-                  std::make_move_iterator(missing.end()));
+  close();
+  messages = std::move(out);
 }
 
 // Every call is answered once, directly after its message.
@@ -234,11 +264,10 @@ Status check_results(const std::vector<Message>& messages, size_t caller) {
   return {};
 }
 
-Status check_order(std::vector<Message>& messages, bool lenient) {
+Status check_order(const std::vector<Message>& messages) {
   size_t answered_until = 0;  // tool messages before this index belong to a checked call
   for (size_t i = 0; i < messages.size(); ++i) {
     if (!messages[i].tool_calls.empty()) {
-      if (lenient) add_missing_results(messages, i);
       RETURN_IF_ERROR(check_results(messages, i));
       answered_until = i + 1 + messages[i].tool_calls.size();
     }
@@ -285,7 +314,8 @@ Result<std::vector<Message>> parse_chat_messages(const JsonRef& field, bool leni
     ASSIGN_OR_RETURN(Message message, parse_message(element));
     messages.push_back(std::move(message));
   }
-  RETURN_IF_ERROR(check_order(messages, lenient_history));
+  if (lenient_history) add_missing_results(messages);
+  RETURN_IF_ERROR(check_order(messages));
   return messages;
 }
 

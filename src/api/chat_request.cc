@@ -43,6 +43,7 @@ Status parse_all_thinking(const JsonRef& body, GenerationRequest& request, Think
   Conversation& conversation = request.conversation;
   RETURN_IF_ERROR(parse_template_arguments(body["chat_template_kwargs"], conversation, asked));
   RETURN_IF_ERROR(parse_reasoning(body["reasoning"], request, asked));
+  RETURN_IF_ERROR(parse_thinking_switches(body, conversation, asked));
   RETURN_IF_ERROR(parse_effort(body["reasoning_effort"], conversation, asked));
   return parse_thinking(body["thinking"], request, asked);
 }
@@ -74,6 +75,8 @@ Status parse_stream(const JsonRef& body, ChatRequest& request) {
                  options["usage_chunk"].path(), usage_chunk);
   }
   request.usage_apart = request.include_usage && usage_chunk == "openai";
+  ASSIGN_OR_RETURN(request.usage_always, boolean_or(options["continuous_usage_stats"], false));
+  request.usage_always = request.usage_always && request.include_usage;
   return {};
 }
 
@@ -92,11 +95,32 @@ Status parse_logprobs(const JsonRef& body, ChatRequest& request) {
   return {};
 }
 
-Status parse_n(const JsonRef& field, ChatRequest& request) {
-  if (!given(field)) return {};
-  ASSIGN_OR_RETURN(const int64_t n, integer_field(field));
-  if (n < 1 || n > kMaxAnswers) return out_of_range("n", fmt::format("[1, {}]", kMaxAnswers));
-  request.n = static_cast<int32_t>(n);
+Status parse_n(const JsonRef& body, ChatRequest& request) {
+  if (given(body["n"])) {
+    ASSIGN_OR_RETURN(const int64_t n, integer_field(body["n"]));
+    if (n < 1 || n > kMaxAnswers) return out_of_range("n", fmt::format("[1, {}]", kMaxAnswers));
+    request.n = static_cast<int32_t>(n);
+  }
+  return check_best_of(body["best_of"], request.n);
+}
+
+// continue_final_message, as vLLM takes it: the answer goes on where the last message, the assistant's, ends. With
+// `echo` it begins with that message's text.
+Status parse_continuation(const JsonRef& body, ChatRequest& request) {
+  Message& last = request.conversation.messages.back();
+  ASSIGN_OR_RETURN(const bool continues, boolean_or(body["continue_final_message"], false));
+  ASSIGN_OR_RETURN(const bool opens_turn, boolean_or(body["add_generation_prompt"], !continues));
+  if (continues && (opens_turn || last.role != Role::kAssistant || !last.tool_calls.empty())) {
+    return Error(Code::kInvalidArgument,
+                 "continue_final_message: expected a last message of role `assistant` without tool_calls, and no "
+                 "add_generation_prompt");
+  }
+  if (!continues && !opens_turn) {
+    return unsupported("add_generation_prompt", "without continue_final_message there is nobody to answer");
+  }
+  last.is_prefix = last.is_prefix || continues;
+  ASSIGN_OR_RETURN(const bool echo, boolean_or(body["echo"], false));
+  if (echo && last.is_prefix) request.echo = last.content;
   return {};
 }
 
@@ -116,6 +140,7 @@ Status check_prefix(const Conversation& conversation) {
 Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view served_model) {
   ASSIGN_OR_RETURN(const JsonValue json, parse_request_body(text));
   const JsonRef body(json);
+  RETURN_IF_ERROR(check_unsupported(body, kChatPath));
   ChatRequest request;
   Conversation& conversation = request.conversation;
   Thinking asked = Thinking::kDefault;
@@ -123,20 +148,21 @@ Result<ChatRequest> parse_chat_request(std::string_view text, std::string_view s
   RETURN_IF_ERROR(parse_all_thinking(body, request, asked));
   ASSIGN_OR_RETURN(const bool lenient_history, boolean_or(body["lenient_history"], false));
   ASSIGN_OR_RETURN(conversation.messages, parse_chat_messages(body["messages"], lenient_history));
+  RETURN_IF_ERROR(parse_continuation(body, request));
   RETURN_IF_ERROR(parse_template_task(body["chat_template_kwargs"]["task"], conversation));
-  RETURN_IF_ERROR(parse_chat_tools(body, conversation));
+  ASSIGN_OR_RETURN(request.legacy_functions, parse_chat_tools(body, conversation));
   settle_tool_choice(asked, conversation);
   RETURN_IF_ERROR(parse_sampling(body, request));
-  RETURN_IF_ERROR(parse_max_tokens(body["max_completion_tokens"], "max_completion_tokens", request));
-  RETURN_IF_ERROR(parse_max_tokens(body["max_tokens"], "max_tokens", request));
+  RETURN_IF_ERROR(parse_max_tokens(body, "max_completion_tokens", request));
   RETURN_IF_ERROR(parse_stop(body["stop"], request));
   RETURN_IF_ERROR(parse_stream(body, request));
   RETURN_IF_ERROR(parse_logprobs(body, request));
-  RETURN_IF_ERROR(parse_n(body["n"], request));
+  RETURN_IF_ERROR(parse_n(body, request));
   RETURN_IF_ERROR(parse_response_format(body["response_format"], request));
   RETURN_IF_ERROR(check_prefix(conversation));
   RETURN_IF_ERROR(parse_grammar_fields(body, request));
   ASSIGN_OR_RETURN(request.parallel_tool_calls, boolean_or(body["parallel_tool_calls"], true));
+  request.parallel_tool_calls = request.parallel_tool_calls && !request.legacy_functions;  // they call one at a time
   const JsonRef user_id = body["user_id"];
   if (given(user_id)) {
     ASSIGN_OR_RETURN(request.user_id, required_string(user_id));

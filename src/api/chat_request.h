@@ -13,6 +13,9 @@ namespace deepinfer {
 struct ChatRequest : GenerationRequest {
   bool include_usage = false;  // every chunk has the field "usage"
   bool usage_apart = false;    // the usage comes in a chunk of its own, without choices, as OpenAI sends it
+  bool usage_always = false;   // every chunk has the usage so far
+  bool legacy_functions = false;  // declared as `functions`: the answer has a function_call
+  std::string echo;               // the answer begins with it: the client's text that it continues
 };
 
 // Codes: kInvalidArgument names the JSON path and what was expected; kUnimplemented a parameter that this

@@ -17,19 +17,48 @@ void write_text_delta(JsonWriter& json, bool thinking, const OutputEvent& event)
   is_reasoning ? json.value(event.text) : json.null();
 }
 
-void write_call_start(JsonWriter& json, int64_t index, std::string_view id, std::string_view name,
-                      std::string_view arguments) {
-  json.begin_object()
-      .member("index", index)
-      .member("id", id)
-      .member("type", "function")
-      .key("function")
-      .begin_object()
-      .member("name", name)
-      .member("arguments", arguments)
-      .end_object()
-      .end_object();
+// How calls are told.
+enum class CallForm {
+  kFunction,
+  kCustom,  // the input of a custom tool is text, not JSON
+  kLegacy,  // "function_call" of a message, before there were tools
+};
+
+void write_function(JsonWriter& json, std::string_view name, std::string_view arguments) {
+  json.begin_object().member("name", name).member("arguments", arguments).end_object();
 }
+
+void write_call_start(JsonWriter& json, int64_t index, std::string_view id, CallForm form, std::string_view name,
+                      std::string_view text) {
+  const bool custom = form == CallForm::kCustom;
+  json.begin_object().member("index", index).member("id", id).member("type", custom ? "custom" : "function");
+  if (custom) {
+    json.key("custom").begin_object().member("name", name).member("input", text).end_object();
+  } else {
+    write_function(json.key("function"), name, text);
+  }
+  json.end_object();
+}
+
+std::string_view end_name(AnswerEnd end, bool legacy) {
+  return legacy && end == AnswerEnd::kToolCalls ? "function_call" : finish_reason_name(end);
+}
+
+// The form of the calls that an answer makes, by the names that the model writes.
+class CallForms {
+ public:
+  explicit CallForms(const ChatRequest& request)
+      : names_(request.conversation, PromptVersion::kV41), legacy_(request.legacy_functions) {}
+  CallForm of(std::string_view name) const {
+    if (legacy_) return CallForm::kLegacy;
+    return names_.target(name).kind == ToolKind::kCustom ? CallForm::kCustom : CallForm::kFunction;
+  }
+  bool legacy() const { return legacy_; }
+
+ private:
+  const ToolNames names_;
+  const bool legacy_;
+};
 
 // Call ids of one request differ between its answers.
 std::string call_id(const AnswerIdentity& identity, int32_t answer, int64_t index) {
@@ -51,42 +80,46 @@ class ChatStream : public AnswerWriter {
         thinking_(request.conversation.thinking),
         include_usage_(request.include_usage),
         usage_apart_(request.usage_apart),
-        num_calls_(static_cast<size_t>(request.n)) {}
+        usage_always_(request.usage_always),
+        echo_(request.echo),
+        forms_(request),
+        calls_(static_cast<size_t>(request.n)) {}
 
-  void start(const Usage&, std::string& out) override {
-    for (int32_t answer = 0; answer < std::ssize(num_calls_); ++answer) {
+  void start(const Usage& usage, std::string& out) override {
+    if (usage_always_) usage_so_far_ = &usage;
+    for (int32_t answer = 0; answer < std::ssize(calls_); ++answer) {
       append_chunk(out, answer, [this](JsonWriter& json) {
         json.member("role", "assistant").key("content");
         thinking_ ? json.null().member("reasoning_content", "") : json.value("");
       });
+      if (echo_.empty()) continue;
+      const OutputEvent echo = {OutputEvent::Kind::kContent, echo_};
+      append_chunk(out, answer, [&](JsonWriter& json) { write_text_delta(json, thinking_, echo); });
     }
   }
 
   void add(int32_t answer, const OutputEvent& event, const std::vector<ScoredToken>& tokens,
            std::string& out) override {
-    int64_t& num_calls = num_calls_[static_cast<size_t>(answer)];
+    Calls& calls = calls_[static_cast<size_t>(answer)];
     switch (event.kind) {
       case OutputEvent::Kind::kReasoning:
       case OutputEvent::Kind::kContent:
         return append_chunk(out, answer, [&](JsonWriter& json) { write_text_delta(json, thinking_, event); },
                             {.tokens = &tokens, .kind = event.kind});
       case OutputEvent::Kind::kToolCall:
-        append_chunk(out, answer, [&](JsonWriter& json) {
-          json.key("tool_calls").begin_array();
-          write_call_start(json, num_calls, call_id(identity_, answer, num_calls), event.text, "");
-          json.end_array();
-        });
-        ++num_calls;
+        return open_call(answer, calls, event.text, out);
+      case OutputEvent::Kind::kToolArguments: {
+        if (calls.form != CallForm::kCustom) return append_call_text(answer, calls, event.text, out);
+        std::string input;
+        calls.input.push(event.text, input);
+        if (!input.empty()) append_call_text(answer, calls, input, out);
         return;
-      case OutputEvent::Kind::kToolArguments:
-        return append_chunk(out, answer, [&](JsonWriter& json) {
-          json.key("tool_calls").begin_array().begin_object().member("index", num_calls - 1).key("function");
-          json.begin_object().member("arguments", event.text).end_object().end_object().end_array();
-        });
+      }
     }
   }
 
   void end(int32_t answer, const AnswerEnding& ending, const Usage* total, std::string& out) override {
+    close_call(answer, calls_[static_cast<size_t>(answer)], out);
     const OutputEvent nothing = {OutputEvent::Kind::kContent, ""};
     append_chunk(out, answer, [&](JsonWriter& json) { write_text_delta(json, thinking_, nothing); },
                  {.end = &ending.end, .usage = usage_apart_ ? nullptr : total});
@@ -103,6 +136,42 @@ class ChatStream : public AnswerWriter {
   std::string_view keep_alive() const override { return kSseKeepAlive; }
 
  private:
+  struct Calls {  // of one answer
+    int64_t count = 0;
+    CallForm form = CallForm::kFunction;  // of the last one
+    CustomToolInput input = {};
+  };
+
+  void open_call(int32_t answer, Calls& calls, std::string_view name, std::string& out) {
+    close_call(answer, calls, out);
+    calls.form = forms_.of(name);
+    calls.input = {};
+    append_chunk(out, answer, [&](JsonWriter& json) {
+      if (calls.form == CallForm::kLegacy) return write_function(json.key("function_call"), name, "");
+      json.key("tool_calls").begin_array();
+      write_call_start(json, calls.count, call_id(identity_, answer, calls.count), calls.form, name, "");
+      json.end_array();
+    });
+    ++calls.count;
+  }
+
+  void append_call_text(int32_t answer, const Calls& calls, std::string_view text, std::string& out) {
+    const bool custom = calls.form == CallForm::kCustom, legacy = calls.form == CallForm::kLegacy;
+    append_chunk(out, answer, [&](JsonWriter& json) {
+      if (!legacy) json.key("tool_calls").begin_array().begin_object().member("index", calls.count - 1);
+      json.key(legacy ? "function_call" : custom ? "custom" : "function").begin_object();
+      json.member(custom ? "input" : "arguments", text).end_object();
+      if (!legacy) json.end_object().end_array();
+    });
+  }
+
+  void close_call(int32_t answer, Calls& calls, std::string& out) {
+    if (calls.count == 0 || calls.form != CallForm::kCustom) return;
+    std::string rest;
+    calls.input.finish(rest);
+    if (!rest.empty()) append_call_text(answer, calls, rest, out);
+  }
+
   void write_identity(JsonWriter& json) const {
     json.member("id", identity_.id)
         .member("object", "chat.completion.chunk")
@@ -135,10 +204,11 @@ class ChatStream : public AnswerWriter {
         json.end_object();
       }
       json.key("finish_reason");
-      rest.end != nullptr ? json.value(finish_reason_name(*rest.end)) : json.null();
+      rest.end != nullptr ? json.value(end_name(*rest.end, forms_.legacy())) : json.null();
       json.end_object().end_array();
-      if (rest.usage != nullptr) {
-        write_chat_usage(json.key("usage"), *rest.usage);
+      const Usage* usage = rest.usage != nullptr ? rest.usage : usage_so_far_;
+      if (usage != nullptr) {
+        write_chat_usage(json.key("usage"), *usage);
       } else if (include_usage_) {
         json.key("usage").null();
       }
@@ -149,7 +219,11 @@ class ChatStream : public AnswerWriter {
   const bool thinking_;
   const bool include_usage_;
   const bool usage_apart_;
-  std::vector<int64_t> num_calls_;  // of each answer
+  const bool usage_always_;
+  const Usage* usage_so_far_ = nullptr;  // set: every chunk has it
+  const std::string echo_;
+  const CallForms forms_;
+  std::vector<Calls> calls_;  // of each answer
 };
 
 class WholeChat : public AnswerWriter {
@@ -157,7 +231,10 @@ class WholeChat : public AnswerWriter {
   WholeChat(AnswerIdentity identity, const ChatRequest& request)
       : identity_(std::move(identity)),
         thinking_(request.conversation.thinking),
-        choices_(static_cast<size_t>(request.n)) {}
+        forms_(request),
+        choices_(static_cast<size_t>(request.n)) {
+    for (Choice& choice : choices_) choice.content = request.echo;
+  }
 
   void start(const Usage&, std::string&) override {}
 
@@ -223,11 +300,15 @@ class WholeChat : public AnswerWriter {
     json.begin_object().member("index", index).key("message").begin_object();
     json.member("role", "assistant").member("content", choice.content);
     if (thinking_) json.member("reasoning_content", choice.reasoning);
-    if (!choice.calls.empty()) {
+    if (!choice.calls.empty() && forms_.legacy()) {
+      write_function(json.key("function_call"), choice.calls[0].name, choice.calls[0].arguments);
+    } else if (!choice.calls.empty()) {
       json.key("tool_calls").begin_array();
       for (int64_t i = 0; i < std::ssize(choice.calls); ++i) {
         const Call& call = choice.calls[static_cast<size_t>(i)];
-        write_call_start(json, i, call_id(identity_, index, i), call.name, call.arguments);
+        const CallForm form = forms_.of(call.name);
+        write_call_start(json, i, call_id(identity_, index, i), form, call.name,
+                         form == CallForm::kCustom ? input_of(call.arguments) : call.arguments);
       }
       json.end_array();
     }
@@ -241,11 +322,20 @@ class WholeChat : public AnswerWriter {
         write_logprobs(json.key("reasoning_content"), choice.reasoning_tokens);
       json.end_object();
     }
-    json.member("finish_reason", finish_reason_name(choice.end)).end_object();
+    json.member("finish_reason", end_name(choice.end, forms_.legacy())).end_object();
+  }
+
+  static std::string input_of(std::string_view arguments) {
+    CustomToolInput input;
+    std::string text;
+    input.push(arguments, text);
+    input.finish(text);
+    return text;
   }
 
   const AnswerIdentity identity_;
   const bool thinking_;
+  const CallForms forms_;
   std::vector<Choice> choices_;
 };
 

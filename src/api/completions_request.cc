@@ -79,10 +79,7 @@ Status parse_counts(const JsonRef& body, CompletionsRequest& request) {
     if (n < 1 || n > kMaxAnswers) return out_of_range("n", fmt::format("[1, {}]", kMaxAnswers));
     request.n = static_cast<int32_t>(n);
   }
-  if (given(body["best_of"])) {
-    ASSIGN_OR_RETURN(const int64_t best_of, integer_field(body["best_of"]));
-    if (best_of != request.n) return unsupported("best_of", "answers are not ranked; ask for n of them");
-  }
+  RETURN_IF_ERROR(check_best_of(body["best_of"], request.n));
   if (given(body["logprobs"])) {
     ASSIGN_OR_RETURN(const int64_t top, integer_field(body["logprobs"]));
     if (top < 0 || top > kMaxLogprobs) return out_of_range("logprobs", fmt::format("[0, {}]", kMaxLogprobs));
@@ -100,6 +97,8 @@ Status parse_stream(const JsonRef& body, CompletionsRequest& request) {
     return Error(Code::kInvalidArgument, "stream_options should be set along with stream = true");
   }
   ASSIGN_OR_RETURN(request.include_usage, boolean_or(options["include_usage"], false));
+  ASSIGN_OR_RETURN(request.usage_always, boolean_or(options["continuous_usage_stats"], false));
+  request.usage_always = request.usage_always && request.include_usage;
   return {};
 }
 
@@ -108,6 +107,7 @@ Status parse_stream(const JsonRef& body, CompletionsRequest& request) {
 Result<CompletionsRequest> parse_completions_request(std::string_view text, std::string_view served_model) {
   ASSIGN_OR_RETURN(const JsonValue json, parse_request_body(text));
   const JsonRef body(json);
+  RETURN_IF_ERROR(check_unsupported(body, kCompletionsPath));
   CompletionsRequest request;
   RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeek, request.conversation));
   request.conversation.thinking = false;
@@ -115,7 +115,7 @@ Result<CompletionsRequest> parse_completions_request(std::string_view text, std:
   RETURN_IF_ERROR(parse_suffix(body["suffix"], request.raw_prompts));
   RETURN_IF_ERROR(parse_counts(body, request));
   RETURN_IF_ERROR(parse_sampling(body, request));
-  RETURN_IF_ERROR(parse_max_tokens(body["max_tokens"], "max_tokens", request));
+  RETURN_IF_ERROR(parse_max_tokens(body, "max_tokens", request));
   RETURN_IF_ERROR(parse_stop(body["stop"], request));
   RETURN_IF_ERROR(parse_response_format(body["response_format"], request));
   RETURN_IF_ERROR(parse_grammar_fields(body, request));

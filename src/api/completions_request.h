@@ -10,6 +10,7 @@ namespace deepinfer {
 struct CompletionsRequest : GenerationRequest {  // raw_prompts holds at least one
   bool echo = false;                             // the answer begins with the prompt's text
   bool include_usage = false;                    // every chunk has the field "usage"
+  bool usage_always = false;                     // every chunk has the usage so far
 };
 
 // Codes as parse_chat_request. A prompt is a string, a list of strings, a list of token ids, or a list of

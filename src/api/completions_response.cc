@@ -38,7 +38,10 @@ void write_columns(JsonWriter& json, const std::vector<ScoredToken>& tokens, int
 class CompletionsAnswer : public AnswerWriter {
  public:
   CompletionsAnswer(AnswerIdentity identity, const CompletionsRequest& request)
-      : identity_(std::move(identity)), stream_(request.stream), include_usage_(request.include_usage) {
+      : identity_(std::move(identity)),
+        stream_(request.stream),
+        include_usage_(request.include_usage),
+        usage_always_(request.usage_always) {
     for (const RawPrompt& prompt : request.raw_prompts) {
       for (int32_t i = 0; i < request.n; ++i) {
         Choice& choice = choices_.emplace_back();
@@ -47,8 +50,9 @@ class CompletionsAnswer : public AnswerWriter {
     }
   }
 
-  void start(const Usage&, std::string& out) override {
+  void start(const Usage& usage, std::string& out) override {
     if (!stream_) return;
+    if (usage_always_) usage_so_far_ = &usage;
     for (int32_t i = 0; i < std::ssize(choices_); ++i) {
       Choice& choice = choices_[static_cast<size_t>(i)];
       choice.offset = num_characters(choice.text);
@@ -127,6 +131,7 @@ class CompletionsAnswer : public AnswerWriter {
       json.key("choices").begin_array();
       write_choice(json, index, text, tokens, choices_[static_cast<size_t>(index)].offset, end);
       json.end_array();
+      if (usage == nullptr) usage = usage_so_far_;
       if (usage != nullptr) {
         write_chat_usage(json.key("usage"), *usage);
       } else if (include_usage_) {
@@ -138,6 +143,8 @@ class CompletionsAnswer : public AnswerWriter {
   const AnswerIdentity identity_;
   const bool stream_;
   const bool include_usage_;
+  const bool usage_always_;
+  const Usage* usage_so_far_ = nullptr;  // set: every chunk has it
   std::vector<Choice> choices_;
 };
 

@@ -6,22 +6,23 @@
 
 namespace deepinfer {
 
-Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t prompt_tokens,
-                                   int64_t context_tokens) {
-  const int64_t asked = request.max_tokens.value_or(0);
-  if (prompt_tokens > context_tokens || asked > context_tokens - prompt_tokens) {
+Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t prompt_tokens, int64_t context_tokens,
+                                   LongAnswer too_long) {
+  const int64_t asked = request.max_tokens.value_or(0), left = context_tokens - prompt_tokens;
+  const bool is_bound = too_long == LongAnswer::kClamp && left > 0;
+  if (left < 0 || (asked > left && !is_bound)) {
     return Error(
         Code::kInvalidArgument,
         "This model's maximum context length is {} tokens. However, you requested {} tokens ({} in "
         "the messages, {} in the completion). Please reduce the length of the messages or completion.",
         context_tokens, prompt_tokens + asked, prompt_tokens, asked);
   }
-  if (request.max_tokens) return *request.max_tokens;
+  if (request.max_tokens) return std::min(asked, left);
   const Conversation& conversation = request.conversation;
   const int64_t usual = !conversation.thinking                                   ? 8192
                         : conversation.reasoning_effort == ReasoningEffort::kMax ? 131072
                                                                                  : 65536;
-  return std::max<int64_t>(1, std::min(usual, context_tokens - prompt_tokens));
+  return std::max<int64_t>(1, std::min(usual, left));
 }
 
 namespace {

@@ -44,6 +44,10 @@ struct GenerationRequest {
   SamplingParams sampling;             // sampling.seed is left 0; see seed
   std::optional<uint64_t> seed;        // absent: the server takes any
   std::optional<int64_t> max_tokens;
+  int64_t min_tokens = 0;                                 // the answer does not end by itself before
+  bool ignores_end = false;                               // nor ever: the model's end tokens are not drawn
+  std::vector<TokenId> stop_token_ids;                    // end it too
+  std::optional<std::vector<TokenId>> allowed_token_ids;  // only these are drawn; to end, they need an end token
   std::vector<std::string> stop_sequences;
   int32_t n = 1;                        // answers to each prompt
   std::optional<int32_t> top_logprobs;  // present: log probabilities of the tokens, and of so many others
@@ -57,7 +61,7 @@ struct GenerationRequest {
   std::optional<int64_t> thinking_budget;  // most tokens of thinking
   bool stream = false;
   bool speculation = true;  // drafts may be used, where the server does so at all
-  std::string user_id;  // cached prompts are shared only between equal ones
+  std::string user_id, cache_salt;  // cached prompts are shared only where both are equal
 };
 
 // Without the `count` oldest turns; a turn begins with a message of the user. What stands before the first
@@ -65,11 +69,17 @@ struct GenerationRequest {
 Conversation without_oldest_turns(const Conversation& conversation, int64_t count);
 int64_t num_turns(const Conversation& conversation);
 
+// What a max_tokens is that the context has no room for.
+enum class LongAnswer {
+  kClamp,   // a bound: the answer gets what is left
+  kRefuse,  // a request that can't be met, as DeepSeek's service has it
+};
+
 // How many tokens may be generated: what the request says, or 8192 without thinking, 65536 with, 131072 with
 // effort max, lowered to what the context leaves (docs/spec/recipe.md 7.4). kInvalidArgument when prompt and answer do
 // not fit.
-Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t prompt_tokens,
-                                   int64_t context_tokens);
+Result<int64_t> resolve_max_tokens(const GenerationRequest& request, int64_t prompt_tokens, int64_t context_tokens,
+                                   LongAnswer too_long = LongAnswer::kRefuse);
 
 // ---- The answer ----
 
@@ -117,18 +127,22 @@ struct ScoredToken {
 // Turns what happens to the answers of one request into the bytes of its response. A stream writer appends
 // whole frames as they come; the writer of a whole answer appends its body at the end. Owned by one request.
 //
-// Order of calls: start; then for each answer any number of add and one end; fail ends all of it at any time.
+// Order of calls: start; then for each answer any number of add and one end; fail or cancel ends all of it at any
+// time.
 class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
 
-  virtual void start(const Usage& prompt, std::string& out) = 0;
+  // `usage` grows with the answer and outlives the writer's other calls.
+  virtual void start(const Usage& usage, std::string& out) = 0;
   // `tokens` have become text with this event; empty unless log probabilities were asked for.
   virtual void add(int32_t answer, const OutputEvent& event, const std::vector<ScoredToken>& tokens,
                    std::string& out) = 0;
   // `total` is present with the last answer that ends.
   virtual void end(int32_t answer, const AnswerEnding& ending, const Usage* total, std::string& out) = 0;
   virtual void fail(const ApiError& error, std::string& out) = 0;
+  // Ends all of it because the client wants no more, or is gone. For writers whose answer is kept.
+  virtual void cancel(const Usage& so_far, std::string& out) { (void)so_far, (void)out; }
   // The status of an answer that failed before its first byte, as the protocol numbers it.
   virtual int http_status(const ApiError& error) const { return error.http_status; }
 

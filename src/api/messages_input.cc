@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "api/fields.h"
 #include "api/images.h"
@@ -12,6 +14,10 @@
 
 namespace deepinfer {
 namespace {
+
+// Claude Code's first system block, for Anthropic's accounting: another one in every request. Left out of the prompt,
+// which would otherwise begin with it, so that nothing behind it were ever found in the KV cache.
+constexpr std::string_view kBillingNote = "x-anthropic-billing-header:";
 
 Error unknown_block(const JsonRef& block, std::string_view type) {
   return Error(Code::kInvalidArgument, "invalid request body: {}: Unsupported content block of type `{}`",
@@ -103,12 +109,6 @@ Result<std::string> parse_search_result(const JsonRef& block) {
   return joined.take();
 }
 
-const ToolDefinition* find_tool(const std::vector<ToolDefinition>& tools, const std::string& name) {
-  const auto found = std::find_if(tools.begin(), tools.end(),
-                                  [&name](const ToolDefinition& tool) { return tool.name == name; });
-  return found == tools.end() ? nullptr : &*found;
-}
-
 // A string, absent, or blocks. `referred` gets the names of tools that the result brings.
 Status parse_result_content(const JsonRef& field, std::vector<std::string>& referred, Message& result) {
   if (!given(field)) return {};
@@ -140,7 +140,9 @@ Status parse_result_content(const JsonRef& field, std::vector<std::string>& refe
 // A string or text blocks. `add_tool` reads a tool_addition, which the system text of a request can't hold.
 template <typename AddTool>
 Result<std::string> parse_system(const JsonRef& field, AddTool add_tool) {
-  if (field.value()->string() != nullptr) return *field.value()->string();
+  if (const std::string* text = field.value()->string()) {
+    return text->starts_with(kBillingNote) ? text->substr(std::min(text->find('\n'), text->size() - 1) + 1) : *text;
+  }
   if (field.value()->array() == nullptr) {
     return Error(Code::kInvalidArgument, "invalid request body: {}: found {}, expected a string or a list",
                  field.path(), field.value()->kind_name());
@@ -159,7 +161,7 @@ Result<std::string> parse_system(const JsonRef& field, AddTool add_tool) {
                    block["type"].path(), type);
     }
     ASSIGN_OR_RETURN(const std::string text, required_string(block["text"]));
-    joined.add(text);
+    if (!text.starts_with(kBillingNote)) joined.add(text);
   }
   return joined.take();
 }
@@ -168,8 +170,9 @@ Result<std::string> parse_system(const JsonRef& field, AddTool add_tool) {
 class MessagesReader {
  public:
   // The messages go into the conversation, whose tools they may refer to.
-  explicit MessagesReader(Conversation& conversation)
-      : out_(conversation.messages), tools_(conversation.tools) {}
+  explicit MessagesReader(Conversation& conversation) : out_(conversation.messages) {
+    for (const ToolDefinition& tool : conversation.tools) tools_by_name_.emplace(tool.name, Tool{&tool});
+  }
 
   Status read(const JsonRef& field, size_t index) {
     index_ = index;
@@ -237,28 +240,21 @@ class MessagesReader {
     ASSIGN_OR_RETURN(std::string text,
                      parse_system(content, [&](const JsonRef& block, size_t position) -> Status {
                        ASSIGN_OR_RETURN(const std::string name, required_string(block["tool"]["name"]));
-                       const ToolDefinition* tool = find_tool(tools_, name);
-                       if (tool == nullptr) {
-                         return Error(Code::kInvalidArgument,
-                                      "messages.{}.content.{}: `tool_addition` references unknown tool '{}'",
-                                      index_, position, name);
-                       }
-                       added.push_back(*tool);
+                       ASSIGN_OR_RETURN(
+                           ToolDefinition tool,
+                           bring(name,
+                                 fmt::format("messages.{}.content.{}: `tool_addition` references unknown tool '{}'",
+                                             index_, position, name)));
+                       added.push_back(std::move(tool));
                        return {};
                      }));
     add(Role::kSystemReminder, std::move(text)).tools = std::move(added);
     return {};
   }
 
-  // Tools that results brought are known to the model from there on.
+  // Tools that the results of a message brought are known to the model behind all of it.
   void flush_referred() {
-    std::vector<ToolDefinition> brought;
-    for (const std::string& name : referred_) {
-      const ToolDefinition* tool = find_tool(tools_, name);
-      if (tool != nullptr) brought.push_back(*tool);
-    }
-    referred_.clear();
-    if (!brought.empty()) add(Role::kSystem, "").tools = std::move(brought);
+    if (!referred_.empty()) add(Role::kSystem, "").tools = std::exchange(referred_, {});
   }
 
   Status read_user(const std::vector<JsonRef>& blocks) {
@@ -271,7 +267,6 @@ class MessagesReader {
         continue;
       }
       RETURN_IF_ERROR(check_results_first());
-      flush_referred();
       if (type == "image") {
         ASSIGN_OR_RETURN(Image image, parse_image(block));
         append_image_part(add(Role::kUser, ""), std::move(image), true);
@@ -321,7 +316,29 @@ class MessagesReader {
     calls_.answer(id);
     Message& result = add(Role::kTool, "");
     result.tool_call_id = id;
-    return parse_result_content(block["content"], referred_, result);
+    std::vector<std::string> names;
+    RETURN_IF_ERROR(parse_result_content(block["content"], names, result));
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(
+          ToolDefinition tool,
+          bring(name, fmt::format("messages.{}.content.{}: tool reference '{}' not found in available tools", index_,
+                                  position, name)));
+      referred_.push_back(std::move(tool));
+    }
+    return {};
+  }
+
+  // A copy of the tool. A request can name a large one often; together the copies are no larger than a body.
+  Result<ToolDefinition> bring(const std::string& name, const std::string& unknown) {
+    const auto found = tools_by_name_.find(name);
+    if (found == tools_by_name_.end()) return Error(Code::kInvalidArgument, "{}", unknown);
+    const ToolDefinition& tool = *found->second.tool;
+    size_t& bytes = found->second.bytes;
+    if (bytes == 0) bytes = name.size() + tool.description.size() + to_json(tool.parameters).size();
+    brought_bytes_ += bytes;
+    if (brought_bytes_ <= kMostBroughtBytes) return tool;
+    return Error(Code::kInvalidArgument, "messages.{}: found tools referred to that take more than {} bytes together",
+                 index_, kMostBroughtBytes);
   }
 
   // Blocks of kinds that this server does not make are left out: server tools, hidden thinking.
@@ -340,6 +357,7 @@ class MessagesReader {
         text.add(part);
       } else if (type == "thinking") {
         ASSIGN_OR_RETURN(const std::string part, required_string(block["thinking"]));
+        if (part.empty()) continue;  // hidden from the client: whoever remembers it may put it back
         reasoning.add(part);
         has_reasoning = true;
       } else if (type == "tool_use") {
@@ -371,19 +389,20 @@ class MessagesReader {
     }
     calls_.open(call.id);
     const JsonRef input = block["input"];
-    if (!given(input)) {
-      call.arguments = "{}";
-    } else if (const auto object = input.object(); !object.ok()) {
-      return invalid_body(object.error());
-    } else {
-      call.arguments = to_json(*input.value());
-    }
+    call.arguments = given(input) ? to_json(*input.value()) : "{}";
     return call;
   }
 
+  static constexpr size_t kMostBroughtBytes = 64 << 20;
+  struct Tool {
+    const ToolDefinition* tool;
+    size_t bytes = 0;  // of a copy, once it was made
+  };
+
   std::vector<Message>& out_;
-  const std::vector<ToolDefinition>& tools_;
-  std::vector<std::string> referred_;      // tools that the results before brought
+  std::map<std::string, Tool, std::less<>> tools_by_name_;
+  size_t brought_bytes_ = 0;
+  std::vector<ToolDefinition> referred_;   // tools that the results of this message brought
   size_t index_ = 0;                       // of the message being read
   size_t caller_ = 0;                      // of the last assistant message
   OpenCalls calls_;                        // those that are answered: in this message
@@ -409,7 +428,11 @@ Status parse_messages_input(const JsonRef& body, Conversation& conversation) {
   }
   MessagesReader reader(conversation);
   for (size_t i = 0; i < elements.size(); ++i) RETURN_IF_ERROR(reader.read(elements[i], i));
-  return reader.check_answered();
+  RETURN_IF_ERROR(reader.check_answered());
+  // The answer goes on where a last message of the assistant ends.
+  Message& last = conversation.messages.back();
+  last.is_prefix = last.role == Role::kAssistant;
+  return {};
 }
 
 }  // namespace deepinfer

@@ -52,18 +52,16 @@ Status parse_choice(const JsonRef& field, GenerationRequest& request) {
   ASSIGN_OR_RETURN(const bool serial, boolean_or(field["disable_parallel_tool_use"], false));
   request.parallel_tool_calls = !serial;
   ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
-  if (type == "auto") return {};
-  if (type == "none") {
-    conversation.tool_choice = ToolChoice::kNone;
-    return {};
-  }
-  if (type == "any") {
-    conversation.tool_choice = ToolChoice::kRequired;
-    return {};
+  constexpr std::pair<std::string_view, ToolChoice> kChoices[] = {
+      {"auto", ToolChoice::kAuto}, {"none", ToolChoice::kNone}, {"any", ToolChoice::kRequired}};
+  for (const auto& [name, value] : kChoices) {
+    if (type != name) continue;
+    conversation.tool_choice = value;
+    return check_forced(field, conversation);
   }
   if (type == "tool") {
     ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
-    return choose_tool(name, conversation);
+    return choose_tool(name, field, conversation);
   }
   return Error(
       Code::kInvalidArgument,
@@ -71,11 +69,23 @@ Status parse_choice(const JsonRef& field, GenerationRequest& request) {
       field["type"].path(), type);
 }
 
+// Thinking is never summarised: what is shown is all of it.
+Status parse_display(const JsonRef& field, MessagesRequest& request) {
+  ASSIGN_OR_RETURN(const std::string display, string_or(field, "summarized"));
+  request.hides_thinking = display == "omitted";
+  if (request.hides_thinking || display == "summarized") return {};
+  return Error(Code::kInvalidArgument,
+               "invalid request body: {}: unknown variant `{}`, expected one of `summarized`, `omitted`", field.path(),
+               display);
+}
+
 Status parse_limits(const JsonRef& body, GenerationRequest& request) {
   if (given(body["max_tokens"])) {
     ASSIGN_OR_RETURN(const int64_t value, integer_field(body["max_tokens"]));
     if (value < 1) return out_of_range("max_tokens", fmt::format("[1, {}]", kMaxTokensBound));
     request.max_tokens = std::min(value, kMaxTokensBound);
+  } else {
+    RETURN_IF_ERROR(parse_max_tokens(body, "max_tokens", request));
   }
   const JsonRef stops = body["stop_sequences"];
   if (given(stops) && stops.value()->array() == nullptr) {
@@ -92,23 +102,46 @@ Status parse_output_config(const JsonRef& field, GenerationRequest& request, Thi
   return parse_response_format(field["format"], request);
 }
 
+// What can't be kept to when the client has begun the answer.
+Status check_prefix(const GenerationRequest& request) {
+  const Conversation& conversation = request.conversation;
+  if (!conversation.messages.back().is_prefix) return {};
+  const bool strict =
+      conversation.tools_active() && std::any_of(conversation.tools.begin(), conversation.tools.end(),
+                                                 [](const ToolDefinition& tool) { return tool.strict; });
+  const char* beside = conversation.response_format.kind != ResponseFormat::Kind::kText ? "a format of the answer"
+                       : strict                                                         ? "strict tools"
+                       : conversation.tool_choice == ToolChoice::kRequired              ? "a forced call"
+                                                                                        : nullptr;
+  if (beside == nullptr) return {};
+  return Error(Code::kInvalidArgument,
+               "messages: found {} beside a last message of the assistant, which the answer "
+               "continues; expected one of both",
+               beside);
+}
+
 }  // namespace
 
-Result<GenerationRequest> parse_messages_request(std::string_view text, std::string_view served_model) {
+Result<MessagesRequest> parse_messages_request(std::string_view text, std::string_view served_model) {
   ASSIGN_OR_RETURN(const JsonValue json, parse_request_body(text));
   const JsonRef body(json);
+  RETURN_IF_ERROR(check_unsupported(body, kMessagesPath));
   if (given(body["thread"])) return Error(Code::kUnimplemented, "{}", kNoThreads);
-  GenerationRequest request;
+  MessagesRequest request;
   Conversation& conversation = request.conversation;
   RETURN_IF_ERROR(parse_model(body["model"], served_model, ModelNames::kDeepSeekAndClaude, conversation));
   Thinking asked = Thinking::kDefault;
+  RETURN_IF_ERROR(parse_thinking_switches(body, conversation, asked));
   RETURN_IF_ERROR(parse_output_config(body["output_config"], request, asked));
   RETURN_IF_ERROR(parse_thinking(body["thinking"], request, asked));
+  RETURN_IF_ERROR(parse_display(body["thinking"]["display"], request));
   RETURN_IF_ERROR(parse_tools(body["tools"], conversation));
   RETURN_IF_ERROR(parse_messages_input(body, conversation));
+  if (conversation.messages.back().is_prefix && asked == Thinking::kDefault) conversation.thinking = false;
   RETURN_IF_ERROR(parse_choice(body["tool_choice"], request));
   settle_tool_choice(asked, conversation);
   RETURN_IF_ERROR(parse_response_format(body["output_format"], request));
+  RETURN_IF_ERROR(check_prefix(request));
   RETURN_IF_ERROR(parse_grammar_fields(body, request));
   RETURN_IF_ERROR(parse_sampling(body, request));
   RETURN_IF_ERROR(parse_limits(body, request));

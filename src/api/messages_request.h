@@ -7,10 +7,14 @@
 
 namespace deepinfer {
 
+struct MessagesRequest : GenerationRequest {
+  bool hides_thinking = false;  // thinking blocks come without their text
+};
+
 // Codes as parse_chat_request. Names that begin with "claude-" mean the served model. A signature is accepted
 // and not looked at; thinking blocks may be missing; server tools and their blocks are left out of the
 // prompt. A max_tokens above the bound is lowered to it.
-Result<GenerationRequest> parse_messages_request(std::string_view body, std::string_view served_model);
+Result<MessagesRequest> parse_messages_request(std::string_view body, std::string_view served_model);
 
 // Answers a request that wants its conversation kept here (`thread`). To ignore that would lose the history;
 // SDKs that know this refusal by its details send the whole history instead.

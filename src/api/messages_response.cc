@@ -1,6 +1,5 @@
 #include "api/messages_response.h"
 
-#include "api/messages_request.h"
 #include "api/sse.h"
 
 namespace deepinfer {
@@ -101,8 +100,10 @@ void write_message_head(JsonWriter& json, const AnswerIdentity& identity) {
 
 class MessagesStream : public AnswerWriter {
  public:
-  MessagesStream(AnswerIdentity identity, bool thinking)
-      : identity_(std::move(identity)), thinking_(thinking) {}
+  MessagesStream(AnswerIdentity identity, const MessagesRequest& request)
+      : identity_(std::move(identity)),
+        thinking_(request.conversation.thinking),
+        hides_thinking_(request.hides_thinking) {}
 
   void start(const Usage& prompt, std::string& out) override {
     append_frame(out, "message_start", [&](JsonWriter& json) {
@@ -120,6 +121,7 @@ class MessagesStream : public AnswerWriter {
     if (event.kind == OutputEvent::Kind::kToolCall || kind != open_kind_ || !is_open_)
       open(kind, event.text, out);
     if (event.kind == OutputEvent::Kind::kToolCall) return;
+    if (kind == BlockKind::kThinking && hides_thinking_) return;
     append_frame(out, "content_block_delta", [&](JsonWriter& json) {
       json.member("index", index_).key("delta").begin_object();
       switch (kind) {
@@ -200,6 +202,7 @@ class MessagesStream : public AnswerWriter {
 
   const AnswerIdentity identity_;
   const bool thinking_;
+  const bool hides_thinking_;
   bool is_open_ = false;
   BlockKind open_kind_ = BlockKind::kText;
   int64_t index_ = -1;
@@ -208,8 +211,9 @@ class MessagesStream : public AnswerWriter {
 
 class WholeMessage : public AnswerWriter {
  public:
-  WholeMessage(AnswerIdentity identity, bool thinking) : identity_(std::move(identity)) {
-    if (thinking) blocks_.push_back({BlockKind::kThinking, "", ""});
+  WholeMessage(AnswerIdentity identity, const MessagesRequest& request)
+      : identity_(std::move(identity)), hides_thinking_(request.hides_thinking) {
+    if (request.conversation.thinking) blocks_.push_back({BlockKind::kThinking, "", ""});
   }
 
   void start(const Usage&, std::string&) override {}
@@ -221,7 +225,7 @@ class WholeMessage : public AnswerWriter {
       return;
     }
     if (blocks_.empty() || blocks_.back().kind != kind) blocks_.push_back({kind, "", ""});
-    blocks_.back().text += event.text;
+    if (kind != BlockKind::kThinking || !hides_thinking_) blocks_.back().text += event.text;
   }
 
   void end(int32_t, const AnswerEnding& ending, const Usage* total, std::string& out) override {
@@ -273,16 +277,15 @@ class WholeMessage : public AnswerWriter {
   }
 
   const AnswerIdentity identity_;
+  const bool hides_thinking_;
   std::vector<Block> blocks_;
 };
 
 }  // namespace
 
-std::unique_ptr<AnswerWriter> make_messages_writer(AnswerIdentity identity,
-                                                   const GenerationRequest& request) {
-  const bool thinking = request.conversation.thinking;
-  if (request.stream) return std::make_unique<MessagesStream>(std::move(identity), thinking);
-  return std::make_unique<WholeMessage>(std::move(identity), thinking);
+std::unique_ptr<AnswerWriter> make_messages_writer(AnswerIdentity identity, const MessagesRequest& request) {
+  if (request.stream) return std::make_unique<MessagesStream>(std::move(identity), request);
+  return std::make_unique<WholeMessage>(std::move(identity), request);
 }
 
 std::string token_count_to_json(int64_t input_tokens) {

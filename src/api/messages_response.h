@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "api/generation.h"
+#include "api/messages_request.h"
 
 namespace deepinfer {
 
-std::unique_ptr<AnswerWriter> make_messages_writer(AnswerIdentity identity, const GenerationRequest& request);
+std::unique_ptr<AnswerWriter> make_messages_writer(AnswerIdentity identity, const MessagesRequest& request);
 
 // {"input_tokens": n}
 std::string token_count_to_json(int64_t input_tokens);

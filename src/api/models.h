@@ -7,6 +7,9 @@
 
 namespace deepinfer {
 
+// Whether requests may name the model so: its own name, those of DeepSeek's service and, for Messages, claude-...
+bool is_served(std::string_view name, std::string_view served_model);
+
 std::string model_to_json(std::string_view name, int64_t created);
 std::string model_list_to_json(std::string_view name, int64_t created);
 

@@ -2,14 +2,14 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 namespace deepinfer {
 
-// Which calls wait for their results, in their order. Every question takes constant time: histories are long.
+// Which calls wait for their results, in their order. Histories are long and ids are the client's to choose: ordered
+// containers, in which no choice of ids is slow.
 class OpenCalls {
  public:
   bool is_open(const std::string& id) const { return places_.count(id) > 0; }
@@ -35,8 +35,8 @@ class OpenCalls {
 
  private:
   std::map<size_t, std::string> open_;
-  std::unordered_map<std::string, size_t> places_;  // of the open ones
-  std::unordered_set<std::string> answered_;
+  std::map<std::string, size_t> places_;  // of the open ones
+  std::set<std::string> answered_;
   size_t last_place_ = 0;
 };
 

@@ -60,6 +60,13 @@ Status set_tag(const JsonRef& field, GenerationRequest& request) {
 Status parse_structured_outputs(const JsonRef& field, GenerationRequest& request) {
   if (!given(field)) return {};
   if (const auto object = field.object(); !object.ok()) return invalid_body(object.error());
+  if (given(field["whitespace_pattern"])) {
+    return unsupported(field["whitespace_pattern"].path(), "JSON is written with the library's own white space");
+  }
+  for (const char* name : {"disable_any_whitespace", "disable_additional_properties"}) {
+    ASSIGN_OR_RETURN(const bool asked, boolean_or(field[name], false));
+    if (asked) return unsupported(field[name].path(), "say it in the schema (additionalProperties)");
+  }
   if (given(field["json"])) RETURN_IF_ERROR(set_schema(field["json"], request));
   if (given(field["regex"])) RETURN_IF_ERROR(set_text(Kind::kRegex, field["regex"], request));
   if (given(field["choice"])) RETURN_IF_ERROR(set_choice(field["choice"], request));
@@ -153,6 +160,11 @@ Status parse_grammar_fields(const JsonRef& body, GenerationRequest& request) {
   if (given(body["guided_regex"])) RETURN_IF_ERROR(set_text(Kind::kRegex, body["guided_regex"], request));
   if (given(body["guided_choice"])) RETURN_IF_ERROR(set_choice(body["guided_choice"], request));
   if (given(body["guided_grammar"])) RETURN_IF_ERROR(set_text(Kind::kEbnf, body["guided_grammar"], request));
+  if (given(body["regex"])) RETURN_IF_ERROR(set_text(Kind::kRegex, body["regex"], request));
+  if (given(body["json_schema"])) RETURN_IF_ERROR(set_schema(body["json_schema"], request));
+  for (const char* name : {"ebnf", "grammar"}) {
+    if (given(body[name])) RETURN_IF_ERROR(set_text(Kind::kEbnf, body[name], request));
+  }
   RETURN_IF_ERROR(parse_so_args(body["so_args"], request));
   ASSIGN_OR_RETURN(request.constrains_calls, boolean_or(body["constrain_tool_calls"], false));
   return parse_thinking_budget(body["thinking_token_budget"], request);

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "api/fields.h"
+#include "api/models.h"
 
 namespace deepinfer {
 namespace {
@@ -12,6 +13,8 @@ constexpr size_t kMaxStopSequences = 16;
 constexpr size_t kMaxNameBytes = 128;
 constexpr int64_t kMaxEffort = 100;
 constexpr size_t kMaxValues = 4 << 20;  // a value takes far more memory than its text
+constexpr size_t kMaxFields = 1024;     // of the body itself
+constexpr size_t kMaxTokenIds = 16384;  // in one list or map of the request
 
 struct ModelAlias {
   std::string_view name;
@@ -46,17 +49,23 @@ Status add_stop(const JsonRef& field, GenerationRequest& request) {
   return {};
 }
 
+Error too_many_ids(const JsonRef& field, size_t count) {
+  return Error(Code::kInvalidArgument, "invalid request body: {}: found {} token ids, expected at most {}",
+               field.path(), count, kMaxTokenIds);
+}
+
 Status parse_penalty(const JsonRef& field, double& out) {
   ASSIGN_OR_RETURN(out, number_or(field, 0.0));
   if (!(out >= -2 && out <= 2)) return out_of_range(field.path(), "[-2, 2]");
   return {};
 }
 
-// {"id": bias}, the ids as decimal strings.
+// {"id": bias}, the ids as decimal strings. Whether the model has them is for whoever knows it.
 Status parse_logit_bias(const JsonRef& field, SamplingParams& sampling) {
   if (!given(field)) return {};
   const auto object = field.object();
   if (!object.ok()) return invalid_body(object.error());
+  if ((*object)->size() > kMaxTokenIds) return too_many_ids(field, (*object)->size());
   for (const JsonMember& member : **object) {
     int32_t id = 0;
     const char* end = member.key.data() + member.key.size();
@@ -73,16 +82,58 @@ Status parse_logit_bias(const JsonRef& field, SamplingParams& sampling) {
   return {};
 }
 
+Result<std::vector<TokenId>> parse_token_ids(const JsonRef& field) {
+  ASSIGN_OR_RETURN(const auto elements, required_array(field));
+  if (elements.size() > kMaxTokenIds) return too_many_ids(field, elements.size());
+  std::vector<TokenId> ids;
+  for (const JsonRef& element : elements) {
+    ASSIGN_OR_RETURN(const int64_t id, integer_field(element));
+    if (id < 0 || id > INT32_MAX) return out_of_range(element.path(), "that of token ids");
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  return ids;
+}
+
+// What ends an answer, and what it may hold, by token ids.
+Status parse_token_rules(const JsonRef& body, GenerationRequest& request) {
+  if (given(body["min_tokens"])) {
+    ASSIGN_OR_RETURN(request.min_tokens, integer_field(body["min_tokens"]));
+    if (request.min_tokens < 0 || request.min_tokens > kMaxTokensBound)
+      return out_of_range("min_tokens", fmt::format("[0, {}]", kMaxTokensBound));
+  }
+  ASSIGN_OR_RETURN(request.ignores_end, boolean_or(body["ignore_eos"], false));
+  if (given(body["stop_token_ids"])) {
+    ASSIGN_OR_RETURN(request.stop_token_ids, parse_token_ids(body["stop_token_ids"]));
+  }
+  if (!given(body["allowed_token_ids"])) return {};
+  ASSIGN_OR_RETURN(request.allowed_token_ids, parse_token_ids(body["allowed_token_ids"]));
+  if (!request.allowed_token_ids->empty()) return {};
+  return Error(Code::kInvalidArgument, "invalid request body: allowed_token_ids: found no token id");
+}
+
 }  // namespace
 
 Result<JsonValue> parse_request_body(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   Result<JsonValue> json = parse_json(text, {.max_values = kMaxValues});
   if (!json.ok()) return Error(Code::kInvalidArgument, "invalid JSON request: {}", json.error().message());
   if (json->object() == nullptr) {
     return Error(Code::kInvalidArgument, "invalid request body: found {}, expected object",
                  json->kind_name());
   }
+  // Each field that is read is looked for among them.
+  if (json->object()->size() > kMaxFields) {
+    return Error(Code::kInvalidArgument, "invalid request body: found {} fields, expected at most {}",
+                 json->object()->size(), kMaxFields);
+  }
   return json;
+}
+
+bool is_served(std::string_view name, std::string_view served_model) {
+  return name == served_model || name.starts_with("claude-") ||
+         std::any_of(std::begin(kAliases), std::end(kAliases),
+                     [name](const ModelAlias& alias) { return alias.name == name; });
 }
 
 Status parse_model(const JsonRef& field, std::string_view served_model, ModelNames names,
@@ -124,6 +175,20 @@ Status parse_effort(const JsonRef& field, Conversation& conversation, Thinking& 
       "invalid request body: {}: unknown variant `{}`, expected one of `none`, `minimal`, `low`, `medium`, "
       "`high`, `xhigh`, `ultra`, `max`, or a number from 1 to 100",
       field.path(), name);
+}
+
+Status parse_thinking_switches(const JsonRef& body, Conversation& conversation, Thinking& asked) {
+  for (const char* name : {"think", "enable_thinking"}) {
+    const JsonRef field = body[name];
+    if (!given(field)) continue;
+    if (!field.value()->boolean()) {
+      RETURN_IF_ERROR(parse_effort(field, conversation, asked));
+      continue;
+    }
+    conversation.thinking = *field.value()->boolean();
+    asked = Thinking::kAsked;
+  }
+  return {};
 }
 
 Status parse_thinking_budget(const JsonRef& field, GenerationRequest& request) {
@@ -182,15 +247,34 @@ Status parse_sampling(const JsonRef& body, GenerationRequest& request) {
   ASSIGN_OR_RETURN(request.speculation, boolean_or(body["speculation"], true));
   RETURN_IF_ERROR(parse_penalty(body["frequency_penalty"], sampling.frequency_penalty));
   RETURN_IF_ERROR(parse_penalty(body["presence_penalty"], sampling.presence_penalty));
+  ASSIGN_OR_RETURN(sampling.repetition_penalty, number_or(body["repetition_penalty"], 1.0));
+  if (!(sampling.repetition_penalty > 0 && sampling.repetition_penalty <= 2))
+    return out_of_range("repetition_penalty", "(0, 2]");
+  RETURN_IF_ERROR(parse_token_rules(body, request));
+  ASSIGN_OR_RETURN(request.cache_salt, string_or(body["cache_salt"], ""));
   return parse_logit_bias(body["logit_bias"], sampling);
 }
 
-Status parse_max_tokens(const JsonRef& field, std::string_view name, GenerationRequest& request) {
-  if (!given(field) || request.max_tokens) return {};
-  ASSIGN_OR_RETURN(const int64_t value, integer_field(field));
-  if (value < 1 || value > kMaxTokensBound)
-    return out_of_range(name, fmt::format("[1, {}]", kMaxTokensBound));
-  request.max_tokens = value;
+Status parse_max_tokens(const JsonRef& body, std::string_view name, GenerationRequest& request) {
+  for (const std::string_view known :
+       {name, std::string_view("max_tokens"), std::string_view("max_completion_tokens"),
+        std::string_view("max_output_tokens"), std::string_view("max_new_tokens"), std::string_view("n_predict")}) {
+    const JsonRef field = body[known];
+    if (!given(field)) continue;
+    ASSIGN_OR_RETURN(const int64_t value, integer_field(field));
+    if (value < 1 || value > kMaxTokensBound) {
+      const bool own = known == "max_output_tokens";  // DeepSeek's service names it so
+      return out_of_range(own ? "max_tokens" : known, fmt::format("[1, {}]", kMaxTokensBound));
+    }
+    if (!request.max_tokens) request.max_tokens = value;
+  }
+  return {};
+}
+
+Status check_best_of(const JsonRef& field, int32_t n) {
+  if (!given(field)) return {};
+  ASSIGN_OR_RETURN(const int64_t best_of, integer_field(field));
+  if (best_of != n) return unsupported("best_of", "answers are not ranked; ask for n of them");
   return {};
 }
 
@@ -242,8 +326,29 @@ Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool)
       tool, type.present() ? to_json(*type.value()) : "null");
 }
 
-Status choose_tool(std::string_view name, Conversation& conversation) {
-  if (conversation.tools.empty()) return {};
+Status check_forced(const JsonRef& field, const Conversation& conversation) {
+  if (conversation.tool_choice != ToolChoice::kRequired || !conversation.tools.empty()) return {};
+  return Error(Code::kInvalidArgument, "{}: found a call to be forced and no tools to call", field.path());
+}
+
+Status choose_among(const std::vector<std::string>& names, const JsonRef& field, Conversation& conversation) {
+  const std::set<std::string_view> allowed(names.begin(), names.end());
+  std::erase_if(conversation.tools, [&allowed](const ToolDefinition& tool) { return allowed.count(tool.name) == 0; });
+  ASSIGN_OR_RETURN(const std::string mode, string_or(field["mode"], "auto"));
+  if (mode != "auto" && mode != "required") {
+    return Error(Code::kInvalidArgument,
+                 "invalid request body: {}: unknown variant `{}`, expected `auto` or `required`", field["mode"].path(),
+                 mode);
+  }
+  if (mode == "required") conversation.tool_choice = ToolChoice::kRequired;
+  return check_forced(field, conversation);
+}
+
+Status choose_tool(std::string_view name, const JsonRef& field, Conversation& conversation) {
+  if (conversation.tools.empty()) {
+    conversation.tool_choice = ToolChoice::kRequired;
+    return check_forced(field, conversation);
+  }
   // A tool outside of namespaces goes before their members of the same name.
   const auto is_plain = [&name](const ToolDefinition& tool) {
     return tool.name == name && tool.namespace_name.empty();

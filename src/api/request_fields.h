@@ -37,9 +37,20 @@ Status parse_thinking_budget(const JsonRef& field, GenerationRequest& request);
 Error out_of_range(std::string_view name, std::string_view range);
 Result<int64_t> integer_field(const JsonRef& field);
 
-// temperature, top_p, top_k, min_p, seed, penalties, logit_bias, and the switches `salvage` and `speculation`.
+// enable_thinking and think, as other servers take them: a boolean, or an effort by name.
+Status parse_thinking_switches(const JsonRef& body, Conversation& conversation, Thinking& asked);
+
+// temperature, top_p, top_k, min_p, seed, penalties, logit_bias; what ends an answer and what it may hold by token ids;
+// whose cache it shares; the switches `salvage` and `speculation`.
 Status parse_sampling(const JsonRef& body, GenerationRequest& request);
-Status parse_max_tokens(const JsonRef& field, std::string_view name, GenerationRequest& request);
+
+// Where a field is not done. kUnimplemented names the first one that asks for something.
+enum Path : unsigned { kChatPath = 1, kResponsesPath = 2, kMessagesPath = 4, kCompletionsPath = 8, kAnyPath = 15 };
+Status check_unsupported(const JsonRef& body, Path path);
+// The field `name` of the path, or one of the names that other services and servers have for it.
+Status parse_max_tokens(const JsonRef& body, std::string_view name, GenerationRequest& request);
+// Answers are not ranked: anything but n is kUnimplemented.
+Status check_best_of(const JsonRef& field, int32_t n);
 // A string or at most 16 strings, none of them empty.
 Status parse_stop(const JsonRef& field, GenerationRequest& request);
 
@@ -48,8 +59,12 @@ Status parse_stop(const JsonRef& field, GenerationRequest& request);
 Status check_tool_name(const JsonRef& field, std::string_view name);
 // The schema as received; absent means no parameters.
 Result<JsonValue> parse_tool_schema(const JsonRef& field, std::string_view tool);
-// Keeps that tool only and forces it.
-Status choose_tool(std::string_view name, Conversation& conversation);
+// Keeps that tool only and forces it. `field`: the choice, for messages.
+Status choose_tool(std::string_view name, const JsonRef& field, Conversation& conversation);
+// Keeps the tools of these names; {"mode": "auto" | "required"} says whether one is forced.
+Status choose_among(const std::vector<std::string>& names, const JsonRef& field, Conversation& conversation);
+// A call is forced only where there is a tool to call.
+Status check_forced(const JsonRef& field, const Conversation& conversation);
 // Tools and choice together: thinking that nobody asked for gives way to a forced choice.
 void settle_tool_choice(Thinking asked, Conversation& conversation);
 
@@ -58,7 +73,8 @@ void settle_tool_choice(Thinking asked, Conversation& conversation);
 // {"type": "text" | "json_object" | "json_schema" | "regex", ...}: shown to the model and enforced. The
 // schema stands in `json_schema.schema` (Chat Completions) or in `schema` (the others).
 Status parse_response_format(const JsonRef& field, GenerationRequest& request);
-// Grammars under the names of other servers: structured_outputs and guided_* (vLLM), so_args (DeepInfer).
+// Grammars under the names of other servers: structured_outputs and guided_* (vLLM), regex, ebnf and json_schema
+// (SGLang), grammar (llama.cpp), so_args (DeepInfer).
 Status parse_grammar_fields(const JsonRef& body, GenerationRequest& request);
 
 }  // namespace deepinfer

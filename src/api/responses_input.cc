@@ -131,7 +131,9 @@ Status ResponsesInput::read(const JsonValue::Array& items, std::string_view path
 }
 
 Status ResponsesInput::finish() {
-  return check_answered();
+  RETURN_IF_ERROR(check_answered());
+  flush_reasoning();
+  return {};
 }
 
 Status ResponsesInput::read_item(const JsonRef& item) {
@@ -198,7 +200,7 @@ Status ResponsesInput::read_message(const JsonRef& item) {
   ASSIGN_OR_RETURN(Message message, read_content(role, item["content"]));
   RETURN_IF_ERROR(check_answered());
   if (role != Role::kAssistant) {
-    reasoning_.reset();
+    flush_reasoning();
     messages_.push_back(std::move(message));
     return {};
   }
@@ -219,7 +221,9 @@ Status ResponsesInput::read_reasoning(const JsonRef& item) {
     ASSIGN_OR_RETURN(const auto parts, required_array(item["content"]));
     for (const JsonRef& part : parts) {
       ASSIGN_OR_RETURN(const std::string piece, required_string(part["text"]));
-      text = text ? *text + "\n" + piece : piece;
+      if (text) text->append("\n");
+      if (!text) text.emplace();
+      text->append(piece);
     }
   }
   const JsonRef sealed = item["encrypted_content"];
@@ -228,13 +232,24 @@ Status ResponsesInput::read_reasoning(const JsonRef& item) {
     text = context_.open_sealed(blob);
   }
   if (!text) return {};
-  reasoning_ = reasoning_ ? *reasoning_ + "\n" + *text : *text;
+  if (reasoning_) {
+    reasoning_->append("\n").append(*text);
+  } else {
+    reasoning_ = std::move(text);
+  }
   return {};
 }
 
 void ResponsesInput::take_reasoning(Message& message) {
   if (reasoning_) message.reasoning = std::move(*reasoning_);
   reasoning_.reset();
+}
+
+void ResponsesInput::flush_reasoning() {
+  if (!reasoning_) return;
+  Message& message = messages_.emplace_back();
+  message.role = Role::kAssistant;
+  take_reasoning(message);
 }
 
 // The turn that calls belong to.
@@ -282,6 +297,9 @@ Status ResponsesInput::read_result(const JsonRef& item, Message result, std::vec
 // {"type": "item_reference", "id"}: an item that this server made and keeps.
 Status ResponsesInput::read_reference(const JsonRef& item) {
   ASSIGN_OR_RETURN(const std::string id, required_string(item["id"]));
+  if (!referred_.insert(id).second) {
+    return Error(Code::kInvalidArgument, "{}: found the item '{}' twice, expected each once", item.path(), id);
+  }
   const std::optional<JsonValue> found = context_.find_item ? context_.find_item(id) : std::nullopt;
   if (!found) {
     return Error(Code::kInvalidArgument, "{}: found no stored item with id '{}'; send the item itself",

@@ -1,6 +1,8 @@
 // "input" of a Responses request. Private to the room.
 #pragma once
 
+#include <set>
+
 #include "api/open_calls.h"
 #include "api/responses_request.h"
 
@@ -28,13 +30,16 @@ class ResponsesInput {
   Result<Message> read_content(Role role, const JsonRef& field) const;
   Message& assistant_turn();
   void take_reasoning(Message& message);
+  // A thought that nothing of the assistant follows is a turn of its own.
+  void flush_reasoning();
   Status check_answered() const;
 
   const ResponsesContext& context_;
   std::vector<Message>& messages_;
   std::optional<std::string> reasoning_;  // of the assistant turn that follows
   OpenCalls calls_;
-  bool results_begun_ = false;  // since the last call
+  std::set<std::string> referred_;  // items
+  bool results_begun_ = false;      // since the last call
 };
 
 }  // namespace deepinfer

@@ -154,6 +154,8 @@ void copy_echo(const JsonRef& body, ResponsesRequest& request) {
   if (given(body["truncation"])) echo.truncation = *body["truncation"].value();
   echo.temperature = request.sampling.temperature;
   echo.top_p = request.sampling.top_p;
+  echo.presence_penalty = request.sampling.presence_penalty;
+  echo.frequency_penalty = request.sampling.frequency_penalty;
 }
 
 }  // namespace
@@ -167,22 +169,26 @@ Result<std::optional<std::string>> previous_response_id(const JsonValue& body) {
 
 Result<ResponsesRequest> parse_responses_request(const JsonValue& json, const ResponsesContext& context) {
   const JsonRef body(json);
+  RETURN_IF_ERROR(check_unsupported(body, kResponsesPath));
   ResponsesRequest request;
   Conversation& conversation = request.conversation;
   Thinking asked = Thinking::kDefault;
   RETURN_IF_ERROR(parse_model(body["model"], context.served_model, ModelNames::kDeepSeek, conversation));
+  RETURN_IF_ERROR(parse_thinking_switches(body, conversation, asked));
   RETURN_IF_ERROR(parse_reasoning(body["reasoning"], request, asked));
   RETURN_IF_ERROR(parse_input(body, context, request));
   ASSIGN_OR_RETURN(conversation.tools, parse_responses_tools(body["tools"], ToolNamesRule::kUnique));
   RETURN_IF_ERROR(parse_responses_choice(body["tool_choice"], conversation));
   settle_tool_choice(asked, conversation);
   RETURN_IF_ERROR(parse_sampling(body, request));
-  RETURN_IF_ERROR(parse_max_tokens(body["max_output_tokens"], "max_tokens", request));
+  RETURN_IF_ERROR(parse_max_tokens(body, "max_output_tokens", request));
+  RETURN_IF_ERROR(parse_stop(body["stop"], request));
   RETURN_IF_ERROR(parse_logprobs(body["top_logprobs"], request));
   RETURN_IF_ERROR(parse_include(body["include"], request));
   RETURN_IF_ERROR(parse_text(body["text"], request));
   RETURN_IF_ERROR(parse_grammar_fields(body, request));
   RETURN_IF_ERROR(parse_switches(body, context, request));
+  ASSIGN_OR_RETURN(request.user_id, string_or(body["user_id"], ""));
   copy_echo(body, request);
   return request;
 }

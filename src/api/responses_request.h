@@ -30,7 +30,7 @@ struct ResponsesEcho {
       text_format = JsonValue(JsonValue::Object{{"type", "text"}}), verbosity, safety_identifier,
       tool_choice = JsonValue("auto"), tools = JsonValue(JsonValue::Array{}),
       truncation = JsonValue("disabled"), user;
-  double temperature = 1, top_p = 1;
+  double temperature = 1, top_p = 1, presence_penalty = 0, frequency_penalty = 0;
   int64_t top_logprobs = 0;
   bool parallel_tool_calls = true;
   bool store = false;

@@ -3,6 +3,7 @@
 #include "api/responses_response.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "api/logprobs.h"
 #include "api/sse.h"
@@ -130,7 +131,7 @@ void write_response(JsonWriter& json, const AnswerIdentity& identity, const Resp
   state.completed_at ? json.value(*state.completed_at) : json.null();
   json.key("content_filters").null();
   write_error(json.key("error"), state.error);
-  json.member("frequency_penalty", 0.0).key("incomplete_details");
+  json.member("frequency_penalty", echo.frequency_penalty).key("incomplete_details");
   if (state.incomplete_reason.empty()) {
     json.null();
   } else {
@@ -148,7 +149,7 @@ void write_response(JsonWriter& json, const AnswerIdentity& identity, const Resp
   for (const Item& item : items) write_item(json, item);
   json.end_array()
       .member("parallel_tool_calls", echo.parallel_tool_calls)
-      .member("presence_penalty", 0.0)
+      .member("presence_penalty", echo.presence_penalty)
       .member("previous_response_id", echo.previous_response_id)
       .member("prompt_cache_key", echo.prompt_cache_key)
       .key("prompt_cache_retention")
@@ -196,6 +197,7 @@ class ResponsesAnswer : public AnswerWriter {
 
   void add(int32_t, const OutputEvent& event, const std::vector<ScoredToken>& tokens,
            std::string& out) override {
+    if (hooks_.on_running) std::exchange(hooks_.on_running, nullptr)(response_text({}));
     switch (event.kind) {
       case OutputEvent::Kind::kReasoning:
         return add_text(ItemKind::kReasoning, event.text, tokens, out);
@@ -231,6 +233,11 @@ class ResponsesAnswer : public AnswerWriter {
     out += to_json(error);
   }
 
+  void cancel(const Usage& so_far, std::string& out) override {
+    close_item("incomplete", out);
+    tell_end("response.incomplete", {.status = "cancelled", .usage = &so_far}, out);
+  }
+
   bool is_stream() const override { return stream_; }
   bool tells_interruption() const override { return false; }
   std::string_view keep_alive() const override { return stream_ ? kSseKeepAlive : kBlankLine; }
@@ -244,13 +251,20 @@ class ResponsesAnswer : public AnswerWriter {
       json.member("sequence_number", sequence_number_++);
     });
   }
-  int64_t output_index() const { return std::ssize(items_) - 1; }
-
-  void tell_end(std::string_view type, const ResponseState& state, std::string& out) {
+  std::string response_text(const ResponseState& state) const {
     std::string response;
     JsonWriter json(response);
     write_response(json, identity_, echo_, items_, state);
-    if (hooks_.on_end) hooks_.on_end(response);
+    return response;
+  }
+  int64_t output_index() const { return std::ssize(items_) - 1; }
+
+  void tell_end(std::string_view type, const ResponseState& state, std::string& out) {
+    std::string response = response_text(state);
+    if (hooks_.on_end && !hooks_.on_end(response)) {
+      echo_.store = false;
+      response = response_text(state);
+    }
     if (!stream_) {
       out += response;
       return;
@@ -414,10 +428,10 @@ class ResponsesAnswer : public AnswerWriter {
   }
 
   const AnswerIdentity identity_;
-  const ResponsesEcho echo_;
+  ResponsesEcho echo_;
   const bool summarises_;
   const ToolNames names_;
-  const ResponsesHooks hooks_;
+  ResponsesHooks hooks_;
   const bool stream_;
   std::vector<Item> items_;
   bool is_open_ = false;  // the last item
@@ -472,6 +486,16 @@ std::string items_to_json(const JsonValue::Array& items, bool ascending, size_t 
   id_at("first_id", begin);
   id_at("last_id", end - 1);
   json.member("has_more", end < order.size()).end_object();
+  return out;
+}
+
+std::string input_token_count_to_json(int64_t input_tokens) {
+  std::string out;
+  JsonWriter(out)
+      .begin_object()
+      .member("object", "response.input_tokens")
+      .member("input_tokens", input_tokens)
+      .end_object();
   return out;
 }
 

@@ -13,8 +13,11 @@ struct ResponsesHooks {
   std::function<int64_t()> now_s;  // for completed_at
   // The encrypted_content of a thought; empty: none is given.
   std::function<std::string(const std::string& text, int64_t output_index)> seal = {};
-  // The whole response object, just before the client is told of its end. May be empty.
-  std::function<void(const std::string& response)> on_end = {};
+  // The response object when its first output comes. May be empty.
+  std::function<void(const std::string& response)> on_running = {};
+  // The whole response object, once, just before the client is told of its end; false: it can't be stored, and
+  // the client is told that too. May be empty.
+  std::function<bool(const std::string& response)> on_end = {};
 };
 
 std::unique_ptr<AnswerWriter> make_responses_writer(AnswerIdentity identity, const ResponsesRequest& request,
@@ -28,6 +31,9 @@ std::string unfinished_response(const AnswerIdentity& identity, const ResponsesR
 // `ascending`. `after` is the id that the page follows. Items without an id get "item_N" from their place.
 std::string items_to_json(const JsonValue::Array& items, bool ascending, size_t limit,
                           const std::string& after);
+
+// {"object":"response.input_tokens","input_tokens":n}
+std::string input_token_count_to_json(int64_t input_tokens);
 
 // {"id","object":"response","deleted":true}
 std::string deleted_response_to_json(const std::string& id);

@@ -18,9 +18,11 @@ Result<ToolDefinition> parse_function(const JsonRef& field) {
   return tool;
 }
 
+}  // namespace
+
 // The grammar of a custom tool is shown to the model and not enforced. The patch language has a description
-// of its own, whatever the client says of it.
-Result<ToolDefinition> parse_custom(const JsonRef& field) {
+// of its own, whatever the client says of it. Chat Completions has the grammar in an object of its own.
+Result<ToolDefinition> parse_custom_tool(const JsonRef& field) {
   ASSIGN_OR_RETURN(std::string name, required_string(field["name"]));
   RETURN_IF_ERROR(check_tool_name(field["name"], name));
   if (name == "apply_patch") return custom_tool(std::move(name));
@@ -30,8 +32,9 @@ Result<ToolDefinition> parse_custom(const JsonRef& field) {
     if (const auto object = format.object(); !object.ok()) return invalid_body(object.error());
     ASSIGN_OR_RETURN(const std::string type, required_string(format["type"]));
     if (type == "grammar") {
-      ASSIGN_OR_RETURN(const std::string syntax, required_string(format["syntax"]));
-      ASSIGN_OR_RETURN(const std::string definition, required_string(format["definition"]));
+      const JsonRef grammar = given(format["grammar"]) ? format["grammar"] : format;
+      ASSIGN_OR_RETURN(const std::string syntax, required_string(grammar["syntax"]));
+      ASSIGN_OR_RETURN(const std::string definition, required_string(grammar["definition"]));
       description += fmt::format("\n\nThe input follows this {} grammar:\n{}", syntax, definition);
     } else if (type != "text") {
       return Error(Code::kInvalidArgument,
@@ -41,6 +44,8 @@ Result<ToolDefinition> parse_custom(const JsonRef& field) {
   }
   return custom_tool(std::move(name), std::move(description));
 }
+
+namespace {
 
 Status add_namespace(const JsonRef& field, std::vector<ToolDefinition>& tools) {
   ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
@@ -79,22 +84,42 @@ Result<ToolDefinition> parse_tool_search(const JsonRef& field) {
 
 Status choose_allowed(const JsonRef& field, Conversation& conversation) {
   ASSIGN_OR_RETURN(const auto allowed, required_array(field["tools"]));
-  std::set<std::string> names;
+  std::vector<std::string> names;
   for (const JsonRef& tool : allowed) {
     ASSIGN_OR_RETURN(std::string name, string_or(tool["name"], ""));
-    names.insert(std::move(name));
+    names.push_back(std::move(name));
   }
-  std::erase_if(conversation.tools,
-                [&names](const ToolDefinition& tool) { return names.count(tool.name) == 0; });
-  ASSIGN_OR_RETURN(const std::string mode, string_or(field["mode"], "auto"));
-  if (mode == "required") {
-    conversation.tool_choice = ToolChoice::kRequired;
-  } else if (mode != "auto") {
-    return Error(Code::kInvalidArgument,
-                 "invalid request body: {}: unknown variant `{}`, expected `auto` or `required`",
-                 field["mode"].path(), mode);
+  return choose_among(names, field, conversation);
+}
+
+void add_missing(JsonValue::Object& tool, const JsonValue& from, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (from.find(key) == nullptr) tool.push_back({key, JsonValue()});
   }
-  return {};
+}
+
+JsonValue echo_tool(const JsonValue& tool, std::string_view type) {
+  JsonValue copy = tool;
+  if (copy.object() == nullptr) return copy;
+  if (type == "function") add_missing(*copy.object(), tool, {"description", "parameters", "strict"});
+  if (type == "tool_search") add_missing(*copy.object(), tool, {"description", "parameters"});
+  return copy;
+}
+
+// Its members, which have none themselves, come last.
+JsonValue echo_namespace(const JsonValue& tool) {
+  JsonValue::Object out;
+  JsonValue::Array members;
+  for (const JsonMember& member : *tool.object()) {
+    if (member.key != "tools") {
+      out.push_back(member);
+    } else if (const JsonValue::Array* tools = member.value.array()) {
+      for (const JsonValue& one : *tools) members.push_back(echo_tool(one, "function"));
+    }
+  }
+  add_missing(out, tool, {"description"});
+  out.push_back({"tools", std::move(members)});
+  return out;
 }
 
 }  // namespace
@@ -115,7 +140,7 @@ Result<std::vector<ToolDefinition>> parse_responses_tools(const JsonRef& field, 
                                *element["execution"].string() == "client";
     if (type != "function" && type != "custom" && !client_search) continue;  // tools that a server would run
     ASSIGN_OR_RETURN(ToolDefinition tool, type == "function" ? parse_function(element)
-                                          : type == "custom" ? parse_custom(element)
+                                          : type == "custom" ? parse_custom_tool(element)
                                                              : parse_tool_search(element));
     if (rule == ToolNamesRule::kUnique && !names.insert(tool.name).second) {
       return Error(Code::kInvalidArgument, "Tool names must be unique.");
@@ -131,7 +156,7 @@ Status parse_responses_choice(const JsonRef& field, Conversation& conversation) 
     if (*name == "auto") return {};
     if (*name == "none" || *name == "required") {
       conversation.tool_choice = *name == "none" ? ToolChoice::kNone : ToolChoice::kRequired;
-      return {};
+      return check_forced(field, conversation);
     }
   }
   if (field.value()->object() == nullptr) {
@@ -143,7 +168,7 @@ Status parse_responses_choice(const JsonRef& field, Conversation& conversation) 
   ASSIGN_OR_RETURN(const std::string type, required_string(field["type"]));
   if (type == "function" || type == "custom") {
     ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
-    return choose_tool(name, conversation);
+    return choose_tool(name, field, conversation);
   }
   if (type == "allowed_tools") return choose_allowed(field, conversation);
   return {};  // tools that a server would run
@@ -153,17 +178,10 @@ JsonValue echo_tools(const JsonRef& field) {
   JsonValue::Array out;
   if (!given(field) || field.value()->array() == nullptr) return out;
   for (const JsonValue& tool : *field.value()->array()) {
-    JsonValue copy = tool;
-    JsonValue::Object* object = copy.object();
     const JsonValue* type = tool.find("type");
     const std::string* name = type == nullptr ? nullptr : type->string();
-    if (object != nullptr && name != nullptr && *name == "function") {
-      for (const char* key : {"description", "parameters", "strict"}) {
-        if (copy.find(key) == nullptr) object->push_back({key, JsonValue()});
-      }
-    }
-    if (JsonValue* members = copy.find("tools")) *members = echo_tools(JsonRef(tool)["tools"]);
-    out.push_back(std::move(copy));
+    const bool has_members = name != nullptr && *name == "namespace";
+    out.push_back(has_members ? echo_namespace(tool) : echo_tool(tool, name == nullptr ? "" : *name));
   }
   return out;
 }

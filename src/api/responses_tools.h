@@ -10,6 +10,9 @@ namespace deepinfer {
 enum class ToolNamesRule { kUnique, kAny };
 Result<std::vector<ToolDefinition>> parse_responses_tools(const JsonRef& field, ToolNamesRule rule);
 
+// A tool that takes text: its name, description and format.
+Result<ToolDefinition> parse_custom_tool(const JsonRef& field);
+
 Status parse_responses_choice(const JsonRef& field, Conversation& conversation);
 
 // "tools" as the response object repeats them: missing fields are null.

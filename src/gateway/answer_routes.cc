@@ -41,7 +41,7 @@ void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const st
 }
 
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  Result<GenerationRequest> request = parse_messages_request(exchange->request().body, core.model());
+  Result<MessagesRequest> request = parse_messages_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const AnswerIdentity identity = core.new_identity("msg_");
   auto writer = make_messages_writer(identity, *request);
@@ -49,7 +49,7 @@ void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::
 }
 
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  const Result<GenerationRequest> request = parse_messages_request(exchange->request().body, core.model());
+  const Result<MessagesRequest> request = parse_messages_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const auto prompts = prepare_prompts(*request, core.tokenizer(), core.service().prompt_settings());
   if (!prompts.ok()) return core.refuse(exchange, prompts.error());

@@ -2,9 +2,47 @@
 
 #include "api/error.h"
 #include "base/log.h"
+#include "sampling/token_rules.h"
 
 namespace deepinfer {
 namespace {
+
+// Ids that the model does not have would be ignored without a word.
+std::optional<ApiError> check_token_ids(const GenerationRequest& request, int64_t vocab_size) {
+  const auto check = [vocab_size](std::string_view field, int64_t id) -> std::optional<ApiError> {
+    if (id < vocab_size) return std::nullopt;
+    return to_api_error(Error(Code::kInvalidArgument, "invalid request body: {}: found token id {}, expected 0 to {}",
+                              field, id, vocab_size - 1));
+  };
+  std::optional<ApiError> error;
+  for (const auto& [id, bias] : request.sampling.logit_bias) {
+    if (!error) error = check("logit_bias", id);
+  }
+  for (const TokenId id : request.stop_token_ids) {
+    if (!error) error = check("stop_token_ids", id);
+  }
+  for (const TokenId id : request.allowed_token_ids.value_or(std::vector<TokenId>())) {
+    if (!error) error = check("allowed_token_ids", id);
+  }
+  return error;
+}
+
+// Which ids may come when; over all of it stands the grammar.
+TokenRules token_rules(const AnswerService& service, const GenerationRequest& request,
+                       const std::vector<int32_t>& stop_ids) {
+  TokenRules rules;
+  rules.allowed = request.allowed_token_ids;
+  if (request.ignores_end) rules.forbidden = service.stop_ids;
+  rules.late = stop_ids;
+  rules.late_from = request.min_tokens;
+  return rules;
+}
+
+// Two clients share cached prompts only where both texts are equal.
+std::string cache_salt(const GenerationRequest& request) {
+  if (request.user_id.empty() && request.cache_salt.empty()) return {};
+  return fmt::format("{} {}{}", request.user_id.size(), request.user_id, request.cache_salt);
+}
 
 EngineRequest engine_request(const AnswerService& service, const GenerationRequest& request,
                              PreparedPrompt prompt, int64_t max_tokens,
@@ -13,13 +51,15 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   out.prompt_ids = std::move(prompt.ids);
   out.max_tokens = max_tokens;
   out.stop_ids = service.stop_ids;
+  out.stop_ids.insert(out.stop_ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());
   out.sampling = request.sampling;
   out.sampling.seed = request.seed ? *request.seed : service.parts.random();
   out.n = request.n;
   out.top_logprobs = request.top_logprobs;
-  out.cache_salt = request.user_id;
+  out.cache_salt = cache_salt(request);
   out.tenant = service.tenant;
-  out.constraint = std::move(constraint);
+  out.constraint = restrict_tokens(std::move(constraint), token_rules(service, request, out.stop_ids),
+                                   service.parts.tokens.vocab_size());
   out.speculation = request.speculation;
   return out;
 }
@@ -36,6 +76,7 @@ struct AnswerSession::Answer {
 
   const int32_t index;
   uint64_t engine_id = 0;
+  bool complete = false;  // the parser has all it reads; the engine's end, which has the counts, is to come
   bool over = false;
   IncrementalDecoder decoder;
   OutputParser parser;
@@ -44,17 +85,17 @@ struct AnswerSession::Answer {
   std::string reasoning;  // kept while a call may follow
 };
 
-AnswerSession::Started AnswerSession::start(const AnswerService& service,
-                                            std::shared_ptr<HttpExchange> exchange, AnswerJob job) {
-  auto session = std::make_shared<AnswerSession>(service, std::move(exchange), std::move(job));
-  std::optional<ApiError> refusal = session->prepare_and_submit();
+AnswerSession::~AnswerSession() = default;
+
+std::optional<ApiError> AnswerSession::begin() {
+  std::optional<ApiError> refusal = prepare_and_submit();
   if (refusal) {
-    session->cancel_running();
-    session->leave(Outcome::kRefused);
-    return {nullptr, std::move(*refusal)};
+    cancel_running();
+    leave(Outcome::kRefused);
+    return refusal;
   }
-  session->open_answer();
-  return {std::move(session), {}};
+  open_answer();
+  return std::nullopt;
 }
 
 AnswerSession::AnswerSession(const AnswerService& service, std::shared_ptr<HttpExchange> exchange,
@@ -69,6 +110,7 @@ AnswerSession::AnswerSession(const AnswerService& service, std::shared_ptr<HttpE
 }
 
 std::optional<ApiError> AnswerSession::prepare_and_submit() {
+  if (auto error = check_token_ids(job_.request, service_.parts.tokens.vocab_size())) return error;
   // Megabytes of text are not encoded only to learn that they do not fit.
   const int64_t context = service_.parts.tokens.max_context_tokens();
   const int64_t fewest = fewest_tokens(job_.request, service_.longest_token_bytes);
@@ -89,7 +131,7 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
   std::vector<int64_t> limits;
   for (const PreparedPrompt& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.ids.size());
-    const Result<int64_t> limit = resolve_max_tokens(job_.request, length, context);
+    const Result<int64_t> limit = resolve_max_tokens(job_.request, length, context, service_.long_answer);
     if (!limit.ok()) return context_length_error(limit.error().message());
     limits.push_back(*limit);
     usage_.prompt_tokens += length;
@@ -123,6 +165,7 @@ void AnswerSession::open_answer() {
     const auto self = weak.lock();
     if (!self) return;
     self->cancel_running();
+    self->job_.writer->cancel(self->usage_, self->pending_);  // nobody reads it, a stored response says so
     self->leave(Outcome::kClientGone);
   });
   job_.writer->start(usage_, pending_);
@@ -219,8 +262,8 @@ void AnswerSession::pause() {
 void AnswerSession::take_event(const Event& event) {
   Answer& answer = *answers_[event.first_answer + static_cast<size_t>(event.event.answer_index)];
   if (answer.over) return;
-  event.event.kind == EngineEvent::Kind::kToken ? take_token(answer, event.event)
-                                                : take_end(answer, event.event);
+  if (event.event.kind == EngineEvent::Kind::kFinished) return take_end(answer, event.event);
+  if (!answer.complete) take_token(answer, event.event);
 }
 
 void AnswerSession::take_token(Answer& answer, const EngineEvent& event) {
@@ -242,12 +285,13 @@ void AnswerSession::take_token(Answer& answer, const EngineEvent& event) {
   if (usage_.reasoning_tokens && answer.parser.in_reasoning()) ++*usage_.reasoning_tokens;
   if (!answer.parser.done()) return;
   // A stop sequence, or the end of a call block: what the model would add is not read.
-  service_.parts.tokens.cancel(answer.engine_id);
-  finish(answer, OutputEnd::kStop, false);
+  answer.complete = true;
+  service_.parts.tokens.finish(answer.engine_id);
 }
 
 void AnswerSession::take_end(Answer& answer, const EngineEvent& event) {
   if (event.answer_index == 0) usage_.cached_tokens += event.cached_tokens;
+  if (answer.complete) return finish(answer, OutputEnd::kStop, false);
   switch (event.finish_reason) {
     case FinishReason::kStop:
       return finish(answer, OutputEnd::kStop, false);
@@ -271,6 +315,12 @@ void AnswerSession::on_output(Answer& answer, const OutputEvent& event) {
 }
 
 void AnswerSession::finish(Answer& answer, OutputEnd end, bool interrupted) {
+  if (interrupted && is_cancelled_) {
+    cancel_running();
+    job_.writer->cancel(usage_, pending_);
+    complete(200);
+    return leave(Outcome::kInterrupted);
+  }
   if (interrupted && !job_.writer->tells_interruption()) {
     return fail(
         to_api_error(Error(Code::kUnavailable, "The server ended this answer before it was complete.")));
@@ -334,16 +384,31 @@ void AnswerSession::send_pending() {
   last_sent_ = service_.parts.clock.now();
 }
 
-void AnswerSession::interrupt() {
+bool AnswerSession::post(std::function<void(AnswerSession&)> task) {
   std::shared_ptr<HttpExchange> exchange;
   {
     const std::lock_guard lock(mu_);
     exchange = exchange_;
   }
-  if (!exchange) return;
-  exchange->post([self = shared_from_this()] {
-    if (!self->over_) self->cancel_running();
+  if (!exchange) return false;
+  exchange->post([self = shared_from_this(), task = std::move(task)] { task(*self); });
+  return true;
+}
+
+void AnswerSession::interrupt() {
+  post([](AnswerSession& self) {
+    if (!self.over_) self.cancel_running();
   });
+}
+
+void AnswerSession::cancel(std::function<void()> then) {
+  const bool runs = post([then](AnswerSession& self) {
+    if (self.over_) return then();
+    self.is_cancelled_ = true;
+    self.when_over_.push_back(then);
+    self.cancel_running();
+  });
+  if (!runs) then();
 }
 
 void AnswerSession::leave(Outcome outcome) {
@@ -351,9 +416,13 @@ void AnswerSession::leave(Outcome outcome) {
   over_ = true;
   service_.metrics->on_end(job_.protocol, outcome, usage_, times_, service_.parts.clock.now());
   std::shared_ptr<HttpExchange> let_go;
-  const std::lock_guard lock(mu_);
-  let_go.swap(exchange_);
-  inbox_.clear();
+  {
+    const std::lock_guard lock(mu_);
+    let_go.swap(exchange_);
+    inbox_.clear();
+  }
+  if (job_.on_over) job_.on_over();
+  for (const auto& then : std::exchange(when_over_, {})) then();
 }
 
 }  // namespace deepinfer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +28,7 @@ struct AnswerService {
   size_t max_unsent_bytes;
   ServiceMetrics* metrics;
   PromptFormat prompt_format;
+  LongAnswer long_answer;
   ReasoningMemory* reasoning_memory;
   size_t longest_token_bytes;
 
@@ -44,23 +46,24 @@ struct AnswerJob {
   std::shared_ptr<const OutputConstraint> constraint = {};
   bool is_shaped = false;
   bool detached = false;  // the exchange is answered by the route; the writer's bytes go nowhere
+  // The answer is over, however it came to its end. On the exchange's strand, once. May be empty.
+  std::function<void()> on_over = {};
 };
 
 // Lives on the strand of its exchange, except for on_engine_event(). Kept alive by the engine until its last
 // event, and after it by the exchange while a slow reader has not taken all.
 class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
  public:
-  struct Started {
-    std::shared_ptr<AnswerSession> session;  // null: refused, and nothing has been sent
-    ApiError refusal;
-  };
-  static Started start(const AnswerService& service, std::shared_ptr<HttpExchange> exchange, AnswerJob job);
-
-  // The server, or a client by another request, wants the answer to end where it is. Callable from any
-  // thread.
-  void interrupt();
-
   AnswerSession(const AnswerService& service, std::shared_ptr<HttpExchange> exchange, AnswerJob job);
+  ~AnswerSession();
+  // Asks the engine and begins to answer. Set: refused, nothing has been sent, and the session is over.
+  std::optional<ApiError> begin();
+
+  // Ends the answer where it is, because the server stops. Callable from any thread.
+  void interrupt();
+  // The same, because its client asks so by another request. `then` runs when the answer is over, in whatever
+  // way, and stored; on any thread.
+  void cancel(std::function<void()> then);
 
  private:
   struct Answer;
@@ -88,6 +91,8 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   void fail(const ApiError& error);
   void complete(int status);
   void cancel_running();
+  // On the strand, unless the answer is over: then nothing runs and false comes back.
+  bool post(std::function<void(AnswerSession&)> task);
   void send_pending();
   void keep_alive();
   void say_alive();
@@ -102,6 +107,8 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   bool body_begun_ = false;
   bool over_ = false;
   bool paused_ = false;
+  bool is_cancelled_ = false;  // by its client
+  std::vector<std::function<void()>> when_over_;
   Clock::time_point last_sent_;
   RequestTimes times_;
 

@@ -1,6 +1,7 @@
 #include "gateway/constraint.h"
 
 #include <algorithm>
+#include <set>
 
 #include "recipe/recipe.h"
 
@@ -33,10 +34,9 @@ Result<GrammarSpec> prepare(const OutputGrammar& grammar) {
 std::vector<CallableTool> callable_tools(const Conversation& conversation, PromptVersion version) {
   const ToolNames names(conversation, version);
   std::vector<CallableTool> tools;
+  std::set<std::string> known;
   const auto add = [&](const ToolDefinition& tool, std::string printed) {
-    const bool known =
-        std::any_of(tools.begin(), tools.end(), [&](const CallableTool& one) { return one.name == printed; });
-    if (known) return;
+    if (!known.insert(printed).second) return;
     std::string path = fmt::format("tools['{}'].parameters", printed);
     tools.push_back({std::move(printed), tool.parameters, tool.strict, std::move(path)});
   };

@@ -49,11 +49,11 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
                .max_unsent_bytes = options_.max_unsent_bytes,
                .metrics = &metrics_,
                .prompt_format = options_.prompt_format,
+               .long_answer = options_.strict_max_tokens ? LongAnswer::kRefuse : LongAnswer::kClamp,
                .reasoning_memory = &reasoning_memory_,
                .longest_token_bytes = longest_token_bytes(service_.parts.tokenizer)},
-      grammars_(std::make_unique<GrammarCompiler>(service_.parts.tokenizer,
-                                                  service_.parts.tokens.vocab_size(), service_.stop_ids,
-                                                  text_tokens(service_.parts.tokenizer))),
+      grammars_(std::make_unique<GrammarCompiler>(service_.parts.tokenizer, service_.parts.tokens.vocab_size(),
+                                                  service_.stop_ids, text_tokens(service_.parts.tokenizer))),
       started_at_(now_s()),
       responses_(std::move(responses)),
       sealer_(std::move(secret)),
@@ -125,9 +125,14 @@ std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, Ans
   if (const int restored = reasoning_memory_.restore(job.request.conversation); restored > 0) {
     exchange->add_header("x-ds-reasoning-restored", std::to_string(restored));
   }
-  AnswerSession::Started started = AnswerSession::start(service_, exchange, std::move(job));
-  if (!started.session) {
-    refuse(exchange, started.refusal);
+  if (!name.empty()) job.on_over = [this, name] { forget_running(name); };
+  auto session = std::make_shared<AnswerSession>(service_, exchange, std::move(job));
+  if (!name.empty()) {  // before its client can know the name
+    const std::lock_guard lock(mu_);
+    named_[name] = session;
+  }
+  if (const auto refusal = session->begin()) {
+    refuse(exchange, *refusal);
     return nullptr;
   }
   const std::lock_guard lock(mu_);
@@ -135,20 +140,19 @@ std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, Ans
     std::erase_if(sessions_, [](const auto& weak) { return weak.expired(); });
     sweep_at_ = std::max<size_t>(64, 2 * sessions_.size());
   }
-  sessions_.push_back(started.session);
-  if (!name.empty()) named_[name] = started.session;
-  if (stopping_) started.session->interrupt();  // it came while stop() ran
-  return started.session;
+  sessions_.push_back(session);
+  if (stopping_) session->interrupt();  // it came while stop() ran
+  return session;
 }
 
-void GatewayCore::keep(const std::string& owner, const StoredResponse& response) {
-  const Status kept = responses_->put(owner, response);
-  if (!kept.ok()) log::warn("a response is not stored: {}", kept.error().message());
-}
-
-void GatewayCore::forget(const std::string& owner, const std::string& id) {
-  const Status erased = responses_->erase(owner, id);
-  if (!erased.ok()) log::warn("{}", erased.error().message());
+// A full disk fails every request: one line when it begins, one when it is over.
+bool GatewayCore::kept(const Status& done) {
+  const bool fails = !done.ok() && done.error().code() == Code::kIo;
+  if (fails && !store_fails_.exchange(true)) {
+    log::warn("responses are not stored from here on: {}", done.error().message());
+  }
+  if (done.ok() && store_fails_.exchange(false)) log::warn("responses are stored again");
+  return done.ok();
 }
 
 void GatewayCore::forget_running(const std::string& name) {
@@ -156,7 +160,7 @@ void GatewayCore::forget_running(const std::string& name) {
   named_.erase(name);
 }
 
-bool GatewayCore::interrupt(const std::string& name) {
+bool GatewayCore::cancel(const std::string& name, std::function<void()> then) {
   std::shared_ptr<AnswerSession> session;
   {
     const std::lock_guard lock(mu_);
@@ -164,7 +168,7 @@ bool GatewayCore::interrupt(const std::string& name) {
     if (found != named_.end()) session = found->second.lock();
   }
   if (!session) return false;
-  session->interrupt();
+  session->cancel(std::move(then));
   return true;
 }
 

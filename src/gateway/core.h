@@ -57,7 +57,7 @@ class GatewayCore {
   void constrain(const ExchangePtr& exchange, const GenerationRequest& request,
                  std::function<void(std::shared_ptr<const OutputConstraint>, bool is_shaped)> then);
   // Runs the request and answers it, or refuses it. The session, or null. One that has a name can be
-  // interrupted by it.
+  // cancelled by it.
   std::shared_ptr<AnswerSession> run(const ExchangePtr& exchange, AnswerJob job,
                                      const std::string& name = {});
 
@@ -66,12 +66,10 @@ class GatewayCore {
   const TextSealer& sealer() const { return sealer_; }
   // Whose responses these are: all clients hold the same key. A digest of it.
   const std::string& owner() const { return owner_; }
-  // Stores it; a failure is logged, the answer goes on.
-  void keep(const std::string& owner, const StoredResponse& response);
-  void forget(const std::string& owner, const std::string& id);
-  void forget_running(const std::string& name);
-  // Ends the answer of that name where it is. False: none runs.
-  bool interrupt(const std::string& name);
+  // Whether what was asked of the store is done; a failure is logged when it is the first in a row.
+  bool kept(const Status& done);
+  // Ends the answer of that name where it is; `then` runs when it is over, on any thread. False: none runs.
+  bool cancel(const std::string& name, std::function<void()> then);
 
   // ---- Stopping ----
   bool stopping() const { return stopping_; }
@@ -80,6 +78,8 @@ class GatewayCore {
   void stop();
 
  private:
+  void forget_running(const std::string& name);
+
   const GatewayOptions options_;
   ServiceMetrics metrics_;
   ReasoningMemory reasoning_memory_;
@@ -91,6 +91,7 @@ class GatewayCore {
   const std::unique_ptr<ResponseStore> responses_;
   const TextSealer sealer_;
   const std::string owner_;
+  std::atomic<bool> store_fails_{false};
   std::mutex mu_;
   std::map<std::string, std::weak_ptr<AnswerSession>>
       named_;  // guarded by mu_; those that run and have a name

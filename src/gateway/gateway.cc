@@ -62,6 +62,7 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options, GatewayP
                                         .time_to_live = options.response_time_to_live,
                                         .max_bytes_per_owner = options.max_response_bytes_per_key},
                                        parts.clock));
+  settle_unfinished_responses(*responses);
   ASSIGN_OR_RETURN(std::string secret, responses->secret());
   auto gateway = std::make_unique<HttpGateway>(std::move(options), std::move(parts), std::move(stop_ids),
                                                std::move(responses), std::move(secret));

@@ -32,6 +32,8 @@ struct GatewayOptions {
   std::chrono::milliseconds keep_alive_interval{10'000};
   // A reader with more than this unread gets no more until it has read all of it; its answer pauses.
   size_t max_unsent_bytes = 256 << 10;
+  // A max_tokens beyond the rest of the context is a bound; true: it is refused.
+  bool strict_max_tokens = false;
   PromptFormat prompt_format;  // version kV41; the profile and the efforts may be others
   // Thoughts kept for clients that send a call back without its reasoning.
   size_t max_reasoning_memory_bytes = 16 << 20;

@@ -57,10 +57,38 @@ TEST_F(GatewayTest, AStopSequenceEndsTheAnswerAndTheGeneration) {
   begin_chat(std::string(R"("stop":"END",)") + kNoThinking);
   tokens_.wait_for_request(1);
   tokens_.emit(1, "first END second");
-  tokens_.wait_for_cancel(1);
+  tokens_.wait_for_finish(1);
+  EXPECT_FALSE(tokens_.was_cancelled(1));
   const Answer answer = read_answer(*client_);
   EXPECT_EQ(answer.text({"choices", "0", "message", "content"}), "first ");
   EXPECT_EQ(answer.text({"choices", "0", "finish_reason"}), "stop");
+}
+
+// The counts come with the engine's end only, whoever ends the text.
+TEST_F(GatewayTest, CachedTokensAreToldHoweverAnAnswerEnds) {
+  tokens_.cached_tokens = 7;
+  tokens_.holds_ends = true;
+  const std::string call =
+      "\n\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"add\">\n</｜DSML｜ invoke>\n</｜DSML｜ calls>";
+  const std::string tools = R"("tools":[{"type":"function","function":{"name":"add"}}],)";
+  uint64_t id = 0;
+  for (const auto& [more, text] :
+       {std::pair(std::string(R"("stop":"END",)"), std::string("first END second")), std::pair(tools, call + "more")}) {
+    for (const bool stream : {false, true}) {
+      ++id;
+      begin_chat(more + (stream ? R"("stream":true,"stream_options":{"include_usage":true},)" : "") + kNoThinking);
+      tokens_.wait_for_request(id);
+      tokens_.emit(id, text);
+      tokens_.wait_for_finish(id);
+      // What ends it meanwhile does not matter: the text is complete.
+      tokens_.finish(id, stream ? FinishReason::kStop : FinishReason::kLength);
+      const std::string body = stream ? client_->read_until("[DONE]") : to_json(read_answer(*client_).body);
+      EXPECT_NE(body.find(R"("prompt_cache_hit_tokens":7)"), std::string::npos) << body;
+      EXPECT_EQ(body.find(R"("finish_reason":"length")"), std::string::npos) << body;
+      if (stream) client_->read_until("0\r\n\r\n");
+    }
+  }
+  EXPECT_FALSE(tokens_.was_cancelled(1));
 }
 
 TEST_F(GatewayTest, ToolCallsAreParsed) {

@@ -44,7 +44,9 @@ Result<PreparedPrompt> prepare_conversation(const Conversation& conversation, co
 // As few turns less as it takes; the last turn alone when nothing else fits.
 Result<PreparedPrompt> prepare_shortened(const GenerationRequest& request, const Tokenizer& tokenizer,
                                          const PromptSettings& settings, PreparedPrompt whole) {
-  const int64_t answer = request.max_tokens.value_or(settings.context_tokens / 4);
+  // A bound that nothing would fit beside costs no turns.
+  const int64_t answer =
+      std::min(request.max_tokens.value_or(settings.context_tokens / 4), settings.context_tokens / 2);
   const auto fits = [&](const PreparedPrompt& prompt) {
     return std::ssize(prompt.ids) <= settings.context_tokens - answer;
   };

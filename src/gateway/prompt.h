@@ -27,8 +27,8 @@ size_t longest_token_bytes(const Tokenizer& tokenizer);
 Status check_servable(const Conversation& conversation, const PromptFormat& format);
 
 // One for the conversation, or one for each raw prompt. A request that drops old turns loses as many as it
-// takes to leave room for the answer: max_tokens, or a quarter of the context. kInvalidArgument: an id that
-// the tokenizer does not have, or a suffix while it has no tokens to fill in the middle. kUnimplemented: an
+// takes to leave room for the answer: max_tokens, at most half of the context, or a quarter of it. kInvalidArgument: an
+// id that the tokenizer does not have, or a suffix while it has no tokens to fill in the middle. kUnimplemented: an
 // image.
 Result<std::vector<PreparedPrompt>> prepare_prompts(const GenerationRequest& request,
                                                     const Tokenizer& tokenizer,

@@ -1,6 +1,7 @@
 // The other protocols over the socket, and what a client may do around them.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <set>
 #include <thread>
 
@@ -63,6 +64,13 @@ class ProtocolsTest : public GatewayTest {
     tokens_.emit(id, text);
     tokens_.finish(id, reason);
     return client_->read_until("0\r\n\r\n");
+  }
+  // Asks until the response has that status.
+  Answer wait_for_status(const std::string& path, std::string_view status) {
+    Answer seen;
+    do seen = get(path);
+    while (seen.status == 200 && seen.text({"status"}) != status);
+    return seen;
   }
   std::string prompt_of(uint64_t id) {
     return mini_tokenizer().decode(tokens_.wait_for_request(id).prompt_ids);
@@ -215,16 +223,100 @@ TEST_F(ProtocolsTest, ABackgroundResponseRunsOnItsOwnAndCanBeCancelled) {
   tokens_.wait_for_request(1);
   tokens_.emit(1, "done");
   tokens_.finish(1, FinishReason::kStop);
-  Answer seen;
-  do seen = get(path);
-  while (seen.text({"status"}) == "queued");
+  const Answer seen = wait_for_status(path, "completed");
   EXPECT_EQ(seen.text({"output", "0", "content", "0", "text"}), "done");
 
   const Answer other = post_to("/v1/responses", responses_body(R"("input":"two","background":true)"));
   tokens_.wait_for_request(2);
-  EXPECT_EQ(post_to("/v1/responses/" + other.text({"id"}) + "/cancel", "").text({"status"}), "cancelled");
-  tokens_.wait_for_cancel(2);
+  const std::string other_path = "/v1/responses/" + other.text({"id"});
+  EXPECT_EQ(get(other_path).text({"status"}), "queued");
+  tokens_.emit(2, "half of an answer");
+  EXPECT_EQ(wait_for_status(other_path, "in_progress").text({"background"}), "true");
+  const Answer cancelled = post_to(other_path + "/cancel", "");
+  EXPECT_EQ(cancelled.text({"status"}), "cancelled");
+  EXPECT_EQ(cancelled.text({"error"}), "null");
+  EXPECT_EQ(cancelled.text({"output", "0", "content", "0", "text"}), "half of an answer");
+  EXPECT_TRUE(tokens_.was_cancelled(2));
+  EXPECT_EQ(to_json(get(other_path).body), to_json(cancelled.body));
+  EXPECT_EQ(post_to(other_path + "/cancel", "").text({"status"}), "cancelled");
   EXPECT_EQ(post_to(path + "/cancel", "").text({"status"}), "completed");
+}
+
+TEST_F(ProtocolsTest, ADeletedResponseThatRunsStaysAway) {
+  const Answer begun = post_to("/v1/responses", responses_body(R"("input":"one","background":true)"));
+  const std::string path = "/v1/responses/" + begun.text({"id"});
+  tokens_.wait_for_request(1);
+  tokens_.emit(1, "done");
+  client_->send("DELETE " + path + " HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_EQ(read_answer(*client_).text({"deleted"}), "true");
+  tokens_.wait_for_cancel(1);
+  EXPECT_EQ(get(path).status, 404);
+  // One more round through the server's threads: the end has been written by then, if at all.
+  answered("/v1/responses", responses_body(R"("input":"two")"), 2, "x");
+  EXPECT_EQ(get(path).status, 404);
+}
+
+TEST_F(ProtocolsTest, AResponseWhoseClientLeavesIsCancelled) {
+  client_->send(http_post("/v1/responses", responses_body(R"("input":"one","stream":true)")));
+  const std::string head = client_->read_until("response.in_progress");
+  const size_t id = head.find("resp_");
+  ASSERT_NE(id, std::string::npos);
+  const std::string path = "/v1/responses/" + head.substr(id, head.find('"', id) - id);
+  tokens_.wait_for_request(1);
+  tokens_.emit(1, "x");
+  client_->read_until("output_text.delta");
+  client_ = std::make_unique<TestClient>(gateway_->port());
+  tokens_.wait_for_cancel(1);
+  const Answer left = wait_for_status(path, "cancelled");
+  EXPECT_EQ(left.text({"output", "0", "content", "0", "text"}), "x");
+}
+
+TEST_F(ProtocolsTest, AStreamThatIsCancelledByAnotherRequestEnds) {
+  client_->send(http_post("/v1/responses", responses_body(R"("input":"one","stream":true)")));
+  const std::string head = client_->read_until("response.in_progress");
+  const std::string id = head.substr(head.find("resp_"), head.find('"', head.find("resp_")) - head.find("resp_"));
+  tokens_.wait_for_request(1);
+  TestClient other(gateway_->port());
+  other.send(http_post("/v1/responses/" + id + "/cancel", ""));
+  EXPECT_EQ(read_answer(other).text({"status"}), "cancelled");
+  const std::string rest = client_->read_until("0\r\n\r\n");
+  EXPECT_NE(rest.find("event: response.incomplete"), std::string::npos) << rest;
+  EXPECT_NE(rest.find(R"("status":"cancelled")"), std::string::npos) << rest;
+}
+
+TEST_F(ProtocolsTest, AResponseOfAServerThatDiedHasFailed) {
+  const std::string path = testing::TempDir() + "protocols_test.sqlite", copy = path + "-copy";
+  for (const char* suffix : {"", "-wal", "-shm"}) {
+    for (const std::string& file : {path, copy}) std::filesystem::remove(file + suffix);
+  }
+  GatewayOptions options;
+  options.response_store_path = path;
+  start(options);
+  const Answer begun = post_to("/v1/responses", responses_body(R"("input":"one","background":true)"));
+  for (const char* suffix : {"", "-wal"}) std::filesystem::copy(path + suffix, copy + suffix);  // as a crash leaves it
+  options.response_store_path = copy;
+  start(options);
+  const Answer found = get("/v1/responses/" + begun.text({"id"}));
+  EXPECT_EQ(found.text({"status"}), "failed");
+  EXPECT_EQ(found.text({"error", "code"}), "server_overloaded");
+}
+
+TEST_F(ProtocolsTest, AResponseThatIsTooLargeToStoreSaysSo) {
+  GatewayOptions options;
+  options.max_response_bytes_per_key = 3000;
+  start(options);
+  const Answer small = answered("/v1/responses", responses_body(R"("input":"one")"), 1, "x");
+  EXPECT_EQ(small.text({"store"}), "true");
+  // It fits when it begins and not when it ends.
+  const Answer grown = answered("/v1/responses", responses_body(R"("input":"one")"), 2, std::string(3000, 'x'));
+  EXPECT_EQ(grown.text({"store"}), "false");
+  EXPECT_EQ(get("/v1/responses/" + grown.text({"id"})).status, 404);
+  const std::string long_input = R"("input":")" + std::string(3000, 'x') + '"';
+  const Answer large = answered("/v1/responses", responses_body(long_input), 3, "x");
+  EXPECT_EQ(large.text({"store"}), "false");
+  EXPECT_EQ(get("/v1/responses/" + large.text({"id"})).status, 404);
+  const Answer background = post_to("/v1/responses", responses_body(long_input + R"(,"background":true)"));
+  EXPECT_EQ(background.status, 400);
 }
 
 TEST_F(ProtocolsTest, AFailedResponseSaysSoInItsStream) {

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -28,8 +30,9 @@ struct ResponseStoreOptions {
   int64_t max_bytes_per_owner = int64_t{256} << 20;
 };
 
-// Thread-safe (SQLite's own mutex); a call takes a fraction of a millisecond. Whoever owns a response is a
-// string that the caller makes of the client's key: nobody sees what another one stored.
+// Thread-safe; a call takes a fraction of a millisecond, however many responses there are. Whoever owns a
+// response is a string that the caller makes of the client's key: nobody sees what another one stored. The file
+// holds what clients wrote and the secret: nobody but its owner may read it.
 class ResponseStore {
  public:
   // kIo: the file can't be opened or is no such store.
@@ -37,12 +40,18 @@ class ResponseStore {
   ~ResponseStore();
   ResponseStore(const ResponseStore&) = delete;
 
-  // Adds or replaces it, then drops what is too old and, oldest first, what exceeds the owner's limit.
+  // Adds one that has begun, then drops what is too old and, oldest first, what exceeds the owner's limit.
   // kResourceExhausted: this one alone exceeds it.
-  Status put(const std::string& owner, const StoredResponse& response);
+  Status begin(const std::string& owner, const StoredResponse& response);
+  // Its response object is now another one. `is_final`: it runs no longer. Nothing is done for one that was
+  // deleted or dropped meanwhile: it stays away. Codes as begin(); one that grew beyond the limit goes.
+  Status update(const std::string& owner, const std::string& id, const std::string& response, bool is_final);
   // kNotFound: unknown, expired, deleted or another owner's.
   Result<StoredResponse> get(const std::string& owner, const std::string& id);
   Status erase(const std::string& owner, const std::string& id);
+
+  // Those that ran when an earlier process ended: owner and response.
+  Result<std::vector<std::pair<std::string, StoredResponse>>> unfinished();
 
   // A secret of this store, made when it was: 32 bytes.
   Result<std::string> secret();
@@ -51,9 +60,17 @@ class ResponseStore {
   class Statement;
   ResponseStore(sqlite3* database, ResponseStoreOptions options, const Clock& clock);
   Status prepare_tables();
+  Status run(const char* sql, std::string_view what);
+  // All of `changes` or nothing of it.
+  template <typename Changes>
+  Status transact(Changes changes);
+  Status make_room(const std::string& owner);
+  Status erase_row(const std::string& owner, const std::string& id);
+  Status check_size(int64_t size) const;
   Status failed(std::string_view what) const;
   int64_t now_s() const;
 
+  std::mutex mu_;  // of transactions: one connection has one at a time
   sqlite3* const database_;
   const ResponseStoreOptions options_;
   const Clock& clock_;  // outlives the store

@@ -54,7 +54,7 @@ void list_models(GatewayCore& core, const ExchangePtr& exchange, const std::stri
 }
 
 void show_model(GatewayCore& core, const ExchangePtr& exchange, const std::string& name) {
-  if (name != core.model()) {
+  if (!is_served(name, core.model())) {
     return core.refuse(
         exchange, Error(Code::kNotFound, "The model `{}` does not exist here; this server serves `{}`.", name,
                         core.model()));
@@ -197,6 +197,8 @@ const std::vector<Route>& routes() {
       {"POST", "/chat/completions", answer_chat},
       {"POST", "/completions", answer_completions},
       {"POST", "/responses", answer_responses},
+      {"POST", "/responses/input_tokens", count_response_tokens},
+      {"POST", "/responses/compact", refuse_compaction},
       {"GET", "/responses/*", show_response},
       {"DELETE", "/responses/*", delete_response},
       {"GET", "/responses/*/input_items", list_input_items},

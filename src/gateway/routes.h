@@ -31,10 +31,14 @@ void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void answer_responses(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void count_response_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
+void refuse_compaction(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void show_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
 void delete_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
 void list_input_items(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
 void cancel_response(GatewayCore& core, const ExchangePtr& exchange, const std::string& id);
+// Says of responses that ran when an earlier server ended that they failed.
+void settle_unfinished_responses(ResponseStore& store);
 void tokenize_text(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);

@@ -39,6 +39,11 @@ class ScriptedTokens : public TokenSource {
     }
     finish(id, FinishReason::kCancelled);
   }
+  // Ends nothing when `holds_ends`: what happens between a complete text and the engine's end.
+  void finish(uint64_t id) override {
+    note(finished_, id);
+    if (!holds_ends) finish(id, FinishReason::kStop);
+  }
   EngineStats stats() const override { return {}; }
   int64_t max_context_tokens() const override { return context_tokens; }
   int64_t vocab_size() const override { return tokenizer_.vocab_size(); }
@@ -51,6 +56,14 @@ class ScriptedTokens : public TokenSource {
   void wait_for_cancel(uint64_t id) {
     std::unique_lock lock(mu_);
     changed_.wait(lock, [&] { return cancelled_.count(id) > 0; });
+  }
+  void wait_for_finish(uint64_t id) {
+    std::unique_lock lock(mu_);
+    changed_.wait(lock, [&] { return finished_.count(id) > 0; });
+  }
+  bool was_cancelled(uint64_t id) {
+    const std::lock_guard lock(mu_);
+    return cancelled_.count(id) > 0;
   }
   void wait_for_pause(uint64_t id) {
     std::unique_lock lock(mu_);
@@ -83,11 +96,14 @@ class ScriptedTokens : public TokenSource {
     event.kind = EngineEvent::Kind::kFinished;
     event.answer_index = index_of(id);
     event.finish_reason = reason;
+    event.cached_tokens = cached_tokens;
     event.error = std::move(error);
     if (const EventSink sink = take_sink(id)) sink(event);
   }
 
   int64_t context_tokens = 4096;
+  int64_t cached_tokens = 0;     // what every end reports
+  bool holds_ends = false;       // finish() ends nothing by itself
   std::optional<Error> refusal;  // what submit answers
 
  private:
@@ -121,7 +137,7 @@ class ScriptedTokens : public TokenSource {
   std::map<uint64_t, EngineRequest> requests_;
   std::map<uint64_t, EventSink> sinks_;  // of requests that have not finished
   std::map<uint64_t, int32_t> answer_index_;
-  std::set<uint64_t> cancelled_, paused_, resumed_;
+  std::set<uint64_t> cancelled_, finished_, paused_, resumed_;
   uint64_t last_id_ = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr unsigned char kVersion = 1;
+constexpr unsigned char kVersion = 2;  // 1 did not bind the owner
 constexpr size_t kNonceBytes = 12;
 constexpr size_t kTagBytes = 16;
 constexpr size_t kHeadBytes = 1 + kNonceBytes;
@@ -45,24 +45,23 @@ std::optional<std::string> from_base64(std::string_view text) {
 
 }  // namespace
 
-std::string TextSealer::seal(std::string_view text) const {
+std::string TextSealer::seal(std::string_view text, std::string_view owner) const {
   std::string out(kHeadBytes + text.size() + kTagBytes, '\0');
   out[0] = static_cast<char>(kVersion);
   if (RAND_bytes(bytes(out, 1), kNonceBytes) != 1) return "";
   const Cipher cipher(EVP_CIPHER_CTX_new());
   int length = 0;
   const bool ok =
-      cipher &&
-      EVP_EncryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, bytes(key_), bytes(out, 1)) == 1 &&
-      EVP_EncryptUpdate(cipher.get(), bytes(out, kHeadBytes), &length, bytes(text),
-                        static_cast<int>(text.size())) == 1 &&
+      cipher && EVP_EncryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, bytes(key_), bytes(out, 1)) == 1 &&
+      EVP_EncryptUpdate(cipher.get(), nullptr, &length, bytes(owner), static_cast<int>(owner.size())) == 1 &&
+      EVP_EncryptUpdate(cipher.get(), bytes(out, kHeadBytes), &length, bytes(text), static_cast<int>(text.size())) ==
+          1 &&
       EVP_EncryptFinal_ex(cipher.get(), bytes(out, kHeadBytes + text.size()), &length) == 1 &&
-      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes,
-                          bytes(out, kHeadBytes + text.size())) == 1;
+      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, bytes(out, kHeadBytes + text.size())) == 1;
   return ok ? base64(out) : "";
 }
 
-std::optional<std::string> TextSealer::open(std::string_view sealed) const {
+std::optional<std::string> TextSealer::open(std::string_view sealed, std::string_view owner) const {
   std::optional<std::string> raw = from_base64(sealed);
   if (!raw || raw->size() < kHeadBytes + kTagBytes || static_cast<unsigned char>((*raw)[0]) != kVersion) {
     return std::nullopt;
@@ -72,12 +71,10 @@ std::optional<std::string> TextSealer::open(std::string_view sealed) const {
   const Cipher cipher(EVP_CIPHER_CTX_new());
   int length = 0;
   const bool ok =
-      cipher &&
-      EVP_DecryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, bytes(key_), bytes(*raw, 1)) == 1 &&
-      EVP_DecryptUpdate(cipher.get(), bytes(text), &length, bytes(*raw, kHeadBytes),
-                        static_cast<int>(size)) == 1 &&
-      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, bytes(*raw, kHeadBytes + size)) ==
-          1 &&
+      cipher && EVP_DecryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, bytes(key_), bytes(*raw, 1)) == 1 &&
+      EVP_DecryptUpdate(cipher.get(), nullptr, &length, bytes(owner), static_cast<int>(owner.size())) == 1 &&
+      EVP_DecryptUpdate(cipher.get(), bytes(text), &length, bytes(*raw, kHeadBytes), static_cast<int>(size)) == 1 &&
+      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_SET_TAG, kTagBytes, bytes(*raw, kHeadBytes + size)) == 1 &&
       EVP_DecryptFinal_ex(cipher.get(), bytes(text, size), &length) == 1;
   if (!ok) return std::nullopt;
   return text;

@@ -10,6 +10,7 @@ class EngineTokenSource : public TokenSource {
     return engine_.submit(std::move(request), std::move(sink));
   }
   void cancel(uint64_t id) override { engine_.cancel(id); }
+  void finish(uint64_t id) override { engine_.finish(id); }
   void pause(uint64_t id) override { engine_.pause(id); }
   void resume(uint64_t id) override { engine_.resume(id); }
   EngineStats stats() const override { return engine_.stats(); }

@@ -15,6 +15,8 @@ class TokenSource {
   // The id of answer 0; answer i of request.n has the id after i more.
   virtual Result<uint64_t> submit(EngineRequest request, EventSink sink) = 0;
   virtual void cancel(uint64_t id) = 0;
+  // The text is complete (a stop sequence, the end of its calls): the answer ends with FinishReason::kStop.
+  virtual void finish(uint64_t id) = 0;
   // The reader of this answer is slow: no more of its tokens are wanted until resume(). A hint that an engine
   // may ignore; tokens that come all the same are kept by the gateway as ids. Unknown ids are ignored.
   virtual void pause(uint64_t id) { (void)id; }
