@@ -117,6 +117,7 @@ TEST(ForeignFields, TokenRulesAndSaltsAreReadOnEveryPath) {
     EXPECT_EQ(request->stop_sequences, std::vector<std::string>{"x"});
   }
   EXPECT_EQ(parse(Path::kChat, R"("n_predict":9,"max_tokens":8)")->max_tokens, 8);
+  EXPECT_EQ(parse(Path::kChat, R"("n_predict":3,"max_tokens":8)")->max_tokens, 3);
 }
 
 TEST(ForeignFields, TokenRulesOutOfRangeAreRefused) {

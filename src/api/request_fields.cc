@@ -266,7 +266,10 @@ Status parse_max_tokens(const JsonRef& body, std::string_view name, GenerationRe
       const bool own = known == "max_output_tokens";  // DeepSeek's service names it so
       return out_of_range(own ? "max_tokens" : known, fmt::format("[1, {}]", kMaxTokensBound));
     }
-    if (!request.max_tokens) request.max_tokens = value;
+    // Of this path's names the first counts; those of other servers can only lower it.
+    const bool foreign = known == "max_new_tokens" || known == "n_predict";
+    request.max_tokens = request.max_tokens && foreign ? std::min(*request.max_tokens, value)
+                                                        : request.max_tokens.value_or(value);
   }
   return {};
 }
