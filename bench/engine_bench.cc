@@ -70,11 +70,10 @@ struct Stream {
   std::promise<void> done;
   int64_t cached = 0;
 
-  void start(Engine& engine, std::vector<int32_t> prompt, int64_t answer, bool exact = false) {
+  void start(Engine& engine, std::vector<int32_t> prompt, int64_t answer) {
     EngineRequest request;
     request.prompt_ids = std::move(prompt);
     request.max_tokens = answer;
-    request.exact = exact;
     request.sampling.temperature = 0;
     submitted = now();
     const auto id = engine.submit(std::move(request), [this](const EngineEvent& event) {
@@ -193,7 +192,7 @@ void mixed(const Setup& setup) {
     EngineOptions options = options_of(1);
     options.prefill_rows = slice;
     options.prefix_cache = false;
-    options.exact = true;
+    options.context_mode = ContextMode::kExact;
     Counters counters;
     Engine engine(load(setup, {.max_context_tokens = 6000, .max_sequences = 8, .num_blocks = 400, .max_batch_tokens = 320}),
                   options, counters);
@@ -224,13 +223,18 @@ void prefix_hit(const Setup& setup) {
   fmt::print("\ntime to first token with 4,000 tokens in the cache, and cold (goal: <= 10 %)\n");
   struct Case {
     const char* name;
-    bool exact, keep_states;
+    ContextMode mode;
+    bool keep_states;
   };
-  for (const Case& c : {Case{"bounded, windows kept", false, true}, Case{"bounded, windows lost", false, false},
-                        Case{"exact, windows kept", true, true}, Case{"exact, windows lost", true, false}}) {
+  for (const Case& c : {Case{"stable, windows kept", ContextMode::kStable, true},
+                        Case{"stable, windows lost", ContextMode::kStable, false},
+                        Case{"bounded, windows kept", ContextMode::kBounded, true},
+                        Case{"bounded, windows lost", ContextMode::kBounded, false},
+                        Case{"exact, windows kept", ContextMode::kExact, true},
+                        Case{"exact, windows lost", ContextMode::kExact, false}}) {
     EngineOptions options = options_of(1);
-    options.exact = c.exact;
-    if (!c.keep_states) options.state_ttl = Clock::duration(0);
+    options.context_mode = c.mode;
+    options.keep_states = c.keep_states;
     Counters counters;
     Engine engine(load(setup, {.max_context_tokens = 5000, .max_sequences = 8, .num_blocks = 200}), options, counters);
     std::vector<double> cold, hit;

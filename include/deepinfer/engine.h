@@ -1,8 +1,9 @@
 // The engine as a library: token ids in, token ids out. Submit a request, receive its events, cancel it, read numbers.
 //
 // Many requests share each step of the model (docs/scheduling.md). The tokens of a request depend on the checkpoint, the
-// numeric mode, the prompt and its parameters, and on nothing else: not on what runs beside it, on memory pressure,
-// threads or the depth of scheduling. Knows no text, no JSON and no HTTP. examples/generate.cc uses all of it.
+// numeric mode, the context mode, the prompt and its parameters, and on nothing else: not on what runs beside it, on what
+// ran before and is cached (docs/context-modes.md; bounded mode alone excepts hits whose windows are lost), on memory
+// pressure, threads or the depth of scheduling. Knows no text, no JSON and no HTTP. examples/generate.cc uses all of it.
 #pragma once
 
 #include <array>
@@ -18,6 +19,7 @@
 #include "base/clock.h"
 #include "base/counters.h"
 #include "base/status.h"
+#include "cache/context.h"
 #include "sampling/constraint.h"
 #include "sampling/penalties.h"
 #include "sampling/sampling.h"
@@ -56,7 +58,9 @@ struct EngineRequest {
   std::string cache_salt = {};  // requests share cached prompts only when their salts are equal
   std::string tenant = {};      // nor across tenants; a domain of the KV store, with its own key, quota and time to live
   bool use_cache = true;        // false: neither reads nor leaves anything
-  bool exact = false;           // exact mode (docs/spec/decisions.md 1) for this request; see EngineOptions::exact
+  std::optional<ContextMode> context_mode = {};  // absent: EngineOptions::context_mode
+  // Prompt positions where later requests may part from this one, ascending; a state is kept there.
+  std::vector<int64_t> cache_points = {};
   int32_t priority = 1;         // 0 (first) to 3
   std::optional<Clock::time_point> deadline = {};  // ends it with kDeadlineExceeded when it passes
   bool speculation = true;  // drafts may be made and verified for it, where the engine does so at all
@@ -109,10 +113,10 @@ struct EngineOptions {
   int64_t max_context_sum = 1 << 20;   // of a step's prompt parts, the sum of the positions where they end
   int64_t reserve_tokens = 256;        // room set aside for each answer when it is admitted
   Clock::duration ageing = std::chrono::seconds(10);  // what a level of priority is worth in waiting
-  bool exact = false;                  // exact mode for all requests: all rows through all layers, no replay
-  int64_t decoder_tail = 140;          // bounded mode: last rows of a prompt that run the decoder half (K)
+  ContextMode context_mode = ContextMode::kStable;
+  TurnTokens turn_tokens = {};         // for stable mode: where the model speaks in a prompt
   bool prefix_cache = true;
-  Clock::duration state_ttl = std::chrono::seconds(180);  // of window states, after their last use; 0: none are kept
+  bool keep_states = true;             // false: window states of ended requests are not kept; for tests
   int64_t swap_blocks = -1;            // host memory for pre-empted sequences; -1: a quarter of the model's blocks
   store::Store* store = nullptr;       // borrowed; keeps full blocks on disk and brings them back; null: none
   store::GuardedTier* store_tier =

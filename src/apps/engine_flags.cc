@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "recipe/recipe.h"
 
 namespace deepinfer {
 
@@ -24,13 +25,39 @@ void add_engine_flags(CLI::App& parser, EngineFlags& flags) {
                     "of them, prompt tokens while answers advance")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}))
       ->capture_default_str();
-  parser.add_flag("--exact", flags.engine.exact,
-                  "all layers over all of a prompt, and no replay; the default runs the decoder half on its end");
+  add_context_mode_flags(parser, flags.engine.context_mode);
   parser.add_option("--scheduling-depth", flags.engine.scheduling_depth, "steps planned ahead, 0 or 1")
       ->check(CLI::Range(0, 1))
       ->capture_default_str();
   add_speculation_flags(parser, flags.engine.speculation);
   parser.add_option("--trace", flags.trace_path, "write what threads did to this file (Chrome trace format)");
+}
+
+void add_context_mode_flags(CLI::App& parser, ContextMode& mode) {
+  std::map<std::string, ContextMode> modes;
+  for (const ContextMode each : {ContextMode::kExact, ContextMode::kStable, ContextMode::kBounded}) {
+    modes.emplace(context_mode_name(each), each);
+  }
+  auto* named = parser
+                    .add_option("--context-mode", mode,
+                                "which rows of a prompt run the decoder half: stable where the model speaks and 140 "
+                                "rows before; exact all; bounded the last 140 (docs/context-modes.md)")
+                    ->transform(CLI::CheckedTransformer(modes))
+                    ->default_str("stable");
+  parser.add_flag_callback("--exact", [&mode] { mode = ContextMode::kExact; }, "short for --context-mode exact")
+      ->excludes(named);
+}
+
+TurnTokens turn_tokens_of(const Tokenizer& tokenizer) {
+  TurnTokens turns;
+  const auto assistant = assistant_token_id(tokenizer);
+  const auto stops = stop_token_ids(tokenizer);
+  if (!assistant || !stops.ok()) return turns;
+  turns.assistant = {*assistant};
+  for (const TokenId id : *stops) {
+    if (id != *assistant) turns.end.push_back(id);
+  }
+  return turns;
 }
 
 void add_speculation_flags(CLI::App& parser, SpeculationOptions& options) {

@@ -8,6 +8,7 @@
 #include "base/trace.h"
 #include "engine/engine.h"
 #include "model/model.h"
+#include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 
@@ -23,6 +24,10 @@ struct EngineFlags {
 void add_engine_flags(CLI::App& parser, EngineFlags& flags);
 // --no-speculation and what belongs to it; part of add_engine_flags.
 void add_speculation_flags(CLI::App& parser, SpeculationOptions& options);
+// --context-mode and its short form --exact; part of add_engine_flags.
+void add_context_mode_flags(CLI::App& parser, ContextMode& mode);
+// The ids by which the engine sees where the model speaks. None when the tokenizer has no such tokens.
+TurnTokens turn_tokens_of(const Tokenizer& tokenizer);
 void apply(const EngineFlags& flags, ModelOptions& options);
 // The engine and, before it so that it outlives it, its trace (null without --trace). Prints the memory plan to the log.
 struct OpenedEngine {

@@ -37,6 +37,7 @@ struct GenerateOptions {
   int64_t max_tokens = 256;
   SamplingParams sampling;
   SpeculationOptions speculation;
+  ContextMode context_mode = ContextMode::kStable;
   int threads = 0;
   Numerics numerics = Numerics::kExact;
   bool json = false;
@@ -243,6 +244,8 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   Counters counters;
   EngineOptions engine_options;
   engine_options.speculation = options.speculation;
+  engine_options.context_mode = options.context_mode;
+  engine_options.turn_tokens = turn_tokens_of(tokenizer);
   ASSIGN_OR_RETURN(engine_options.speculation.temperatures, load_calibration(options.model_directory));
   Engine engine(std::move(model), engine_options, counters);
   const auto show = [&options](std::string_view piece) {
@@ -304,6 +307,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
   parser.add_option("--seed", options.sampling.seed, "same seed, same text")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  add_context_mode_flags(parser, options.context_mode);
   add_speculation_flags(parser, options.speculation);
   add_threads_option(parser, options.threads);
   add_weights_cache_option(parser, options.weights_cache_directory);

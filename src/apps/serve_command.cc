@@ -98,6 +98,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model,
                                                   options.weights_cache_directory));
   EngineFlags flags = options.engine_flags;
+  flags.engine.turn_tokens = turn_tokens_of(tokenizer);
   flags.engine.store = served.kv_store.store.get();
   flags.engine.store_tier = served.kv_store.tier.get();
   ASSIGN_OR_RETURN(flags.engine.speculation.temperatures, load_calibration(options.model_directory));
@@ -125,6 +126,7 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   gateway_options.served_model_name =
       options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
+  gateway_options.context_mode = options.engine_flags.engine.context_mode;
   if (options.numerics != Numerics::kExact) {
     gateway_options.system_fingerprint += "-fast";
     log::warn("numerics: fast ({}): answers differ from those of the exact mode",

@@ -49,32 +49,22 @@ void BlockCache::release_all(std::span<const BlockId> blocks) {
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) release(*block);
 }
 
-void BlockCache::publish(BlockId block, const PrefixKey& key, std::span<const int32_t> tokens, Lineage lineage) {
+void BlockCache::publish(BlockId block, const PrefixKey& key, std::span<const int32_t> tokens) {
   CHECK(std::ssize(tokens) == kBlockTokens && at(block).references > 0 && !at(block).named);
-  if (const auto held = index_.find(key); held != index_.end()) {
-    Block& holder = at(held->second);
-    if (lineage == Lineage::kDerived || holder.lineage == Lineage::kExact) return;
-    const BlockId former = held->second;
-    const bool was_cached = holder.references == 0;
-    if (was_cached) unlink(former);
-    forget_name(holder);
-    if (was_cached) free_.push_back(former);
-  }
+  if (!index_.emplace(key, block).second) return;
   Block& entry = at(block);
   entry.named = true;
-  entry.lineage = lineage;
   entry.key = key;
   std::copy(tokens.begin(), tokens.end(), entry.tokens.begin());
-  index_.emplace(key, block);
   ++version_;
 }
 
-std::optional<BlockCache::Found> BlockCache::find(const PrefixKey& key, std::span<const int32_t> tokens) const {
+std::optional<BlockId> BlockCache::find(const PrefixKey& key, std::span<const int32_t> tokens) const {
   const auto found = index_.find(key);
   if (found == index_.end()) return std::nullopt;
   const Block& block = at(found->second);
   if (!std::equal(block.tokens.begin(), block.tokens.end(), tokens.begin(), tokens.end())) return std::nullopt;
-  return Found{found->second, block.lineage};
+  return found->second;
 }
 
 void BlockCache::link_newest(BlockId block) {

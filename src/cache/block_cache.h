@@ -22,7 +22,7 @@
 
 namespace deepinfer {
 
-// Owned by the engine thread.
+// Every block it can find holds the bits of a cold run (docs/context-modes.md). Owned by the engine thread.
 class BlockCache {
  public:
   explicit BlockCache(int64_t num_blocks);
@@ -40,16 +40,12 @@ class BlockCache {
   void release(BlockId block);  // requires a used block
   void release_all(std::span<const BlockId> blocks);  // of one sequence, last block first
 
-  // Makes a full block findable. An exact block takes the key over from a derived one; otherwise the first holder
-  // keeps it and this block stays without a name. tokens: the 128 of this block.
-  void publish(BlockId block, const PrefixKey& key, std::span<const int32_t> tokens, Lineage lineage);
+  // Makes a full block findable. The first holder of a key keeps it; a later one stays without a name. tokens: the 128
+  // of this block.
+  void publish(BlockId block, const PrefixKey& key, std::span<const int32_t> tokens);
 
-  struct Found {
-    BlockId block;
-    Lineage lineage;
-  };
   // The block of this key, if its tokens are these. Changes nothing.
-  std::optional<Found> find(const PrefixKey& key, std::span<const int32_t> tokens) const;
+  std::optional<BlockId> find(const PrefixKey& key, std::span<const int32_t> tokens) const;
   // Was a block of this key given away? Remembers the last 4 x num_blocks of them, by 64 bits of the key.
   bool was_evicted(const PrefixKey& key) const { return ghosts_.contains(PrefixKeyHash()(key)); }
 
@@ -60,7 +56,6 @@ class BlockCache {
   struct Block {
     int32_t references = 0;
     bool named = false;
-    Lineage lineage = Lineage::kExact;
     int32_t previous = kNone, next = kNone;  // in the list of cached blocks
     PrefixKey key = {};
     std::array<int32_t, kBlockTokens> tokens = {};

@@ -18,9 +18,9 @@ std::vector<int32_t> tokens_of(int32_t number) { return std::vector<int32_t>(kBl
 
 class BlockCacheTest : public testing::Test {
  protected:
-  BlockId publish(int32_t number, Lineage lineage = Lineage::kExact) {
+  BlockId publish(int32_t number) {
     const BlockId block = *cache_.allocate();
-    cache_.publish(block, key_of(number), tokens_of(number), lineage);
+    cache_.publish(block, key_of(number), tokens_of(number));
     return block;
   }
   bool holds(int32_t number) { return cache_.find(key_of(number), tokens_of(number)).has_value(); }
@@ -64,16 +64,13 @@ TEST_F(BlockCacheTest, AUsedBlockIsNeverGivenAway) {
   EXPECT_TRUE(holds(1));
 }
 
-TEST_F(BlockCacheTest, AnExactBlockTakesTheKeyFromADerivedOneAndNotTheOtherWayRound) {
-  const BlockId derived = publish(1, Lineage::kDerived);
-  cache_.release(derived);
-  const BlockId exact = publish(1, Lineage::kExact);
-  EXPECT_EQ(cache_.find(key_of(1), tokens_of(1))->block, exact);
-  EXPECT_EQ(cache_.num_cached(), 0);
+TEST_F(BlockCacheTest, TheFirstHolderOfAKeyKeepsIt) {
+  const BlockId first = publish(1);
+  const BlockId second = publish(1);
+  EXPECT_EQ(cache_.find(key_of(1), tokens_of(1)), first);
+  cache_.release(second);
   EXPECT_EQ(cache_.num_free(), 3);
-  publish(1, Lineage::kDerived);
-  EXPECT_EQ(cache_.find(key_of(1), tokens_of(1))->block, exact);
-  EXPECT_EQ(cache_.find(key_of(1), tokens_of(1))->lineage, Lineage::kExact);
+  EXPECT_EQ(cache_.find(key_of(1), tokens_of(1)), first);
 }
 
 TEST_F(BlockCacheTest, QB6_ACollisionOfKeysIsNoHit) {
@@ -93,14 +90,13 @@ TEST_F(BlockCacheTest, RandomUseNeverLosesABlock) {
       for (uint32_t i = 0; i < 1 + rng() % 6; ++i) {
         const auto number = static_cast<int32_t>(family * 100 + i);
         if (const auto found = cache.find(key_of(number), tokens_of(number))) {
-          cache.add_ref(found->block);
-          blocks.push_back(found->block);
+          cache.add_ref(*found);
+          blocks.push_back(*found);
           continue;
         }
         blocks.push_back(*cache.allocate());
         if (rng() % 3 != 0) {
-          cache.publish(blocks.back(), key_of(number), tokens_of(number),
-                        rng() % 2 == 0 ? Lineage::kExact : Lineage::kDerived);
+          cache.publish(blocks.back(), key_of(number), tokens_of(number));
         }
       }
       sequences.push_back(std::move(blocks));

@@ -5,21 +5,22 @@
 namespace deepinfer {
 
 PrefixCache::PrefixCache(const Options& options)
-    : blocks_(options.num_blocks), ttl_(options.state_ttl), states_(static_cast<size_t>(options.num_states)) {
+    : blocks_(options.num_blocks), windows_(options.windows), states_(static_cast<size_t>(options.num_states)) {
   for (int64_t id = options.num_states - 1; id >= 0; --id) free_states_.push_back(static_cast<StateId>(id));
 }
 
 // ---- blocks ----------------------------------------------------------------------------------------------------------
 
 int64_t PrefixCache::num_available_blocks() const {
-  int64_t held = 0;
-  if (num_kept_ > 0) {
-    for (const State& state : states_) {
-      if (state.status != State::Status::kKept || !state.kept.tail_block) continue;
-      held += blocks_.references(*state.kept.tail_block) == 1 ? 1 : 0;
-    }
-  }
+  const auto held = std::count_if(tails_.begin(), tails_.end(), [this](const auto& tail) {
+    return blocks_.references(tail.first) == tail.second;
+  });
   return blocks_.num_available() + held;
+}
+
+bool PrefixCache::is_available(BlockId block) const {
+  const auto tail = tails_.find(block);
+  return blocks_.references(block) == (tail == tails_.end() ? 0 : tail->second);
 }
 
 Result<BlockId> PrefixCache::allocate_block() {
@@ -61,20 +62,31 @@ void PrefixCache::release_state(StateId state) {
   free_states_.push_back(state);
 }
 
-void PrefixCache::keep_state(StateId state, KeptState kept, Clock::time_point now) {
+// The rings hold rows from high - (window + encoder_back) on, and position q needs window - 1 of them.
+int64_t PrefixCache::first_block_of(int64_t high, int64_t encoder_first) const {
+  const int64_t first = std::max(encoder_first, high - windows_.window - windows_.encoder_back);
+  return first <= 0 ? 0 : (first + windows_.window - 1) / kBlockTokens;
+}
+
+void PrefixCache::keep_state(StateId state, KeptState kept) {
   CHECK(at(state).status == State::Status::kRunning);
-  const auto [first, last] = kept_.equal_range(kept.key);
+  CHECK(std::ssize(kept.keys) == kept.position / kBlockTokens - kept.first_block + 1);
+  const auto [first, last] = kept_.equal_range(kept.keys.back());
   for (auto other = first; other != last; ++other) {
     const KeptState& old = at(other->second).kept;
-    if (old.position != kept.position || old.tail != kept.tail) continue;
+    const bool same = old.position == kept.position && old.decoder_first == kept.decoder_first &&
+                      old.keys.back() == kept.keys.back() &&
+                      std::equal(old.tokens.rbegin(), old.tokens.rbegin() + old.position % kBlockTokens,
+                                 kept.tokens.rbegin());
+    if (!same) continue;
     drop(other->second);
     break;
   }
   State& entry = at(state);
   entry.status = State::Status::kKept;
-  entry.last_use = now;
   entry.use_number = ++uses_;
-  kept_.emplace(kept.key, state);
+  for (const PrefixKey& key : kept.keys) kept_.emplace(key, state);
+  if (kept.tail_block) ++tails_[*kept.tail_block];
   entry.kept = std::move(kept);
   ++num_kept_;
   ++version_;
@@ -83,20 +95,19 @@ void PrefixCache::keep_state(StateId state, KeptState kept, Clock::time_point no
 void PrefixCache::drop(StateId state) {
   State& entry = at(state);
   CHECK(entry.status == State::Status::kKept);
-  const auto [first, last] = kept_.equal_range(entry.kept.key);
-  kept_.erase(std::find_if(first, last, [&](const auto& item) { return item.second == state; }));
-  if (entry.kept.tail_block) blocks_.release(*entry.kept.tail_block);
+  for (const PrefixKey& key : entry.kept.keys) {
+    const auto [first, last] = kept_.equal_range(key);
+    kept_.erase(std::find_if(first, last, [&](const auto& item) { return item.second == state; }));
+  }
+  if (const auto tail = entry.kept.tail_block) {
+    if (--tails_[*tail] == 0) tails_.erase(*tail);
+    blocks_.release(*tail);
+  }
   entry.kept = {};
   entry.status = State::Status::kFree;
   free_states_.push_back(state);
   --num_kept_;
   ++version_;
-}
-
-void PrefixCache::expire_states(Clock::time_point now) {
-  for (size_t i = 0; i < states_.size() && num_kept_ > 0; ++i) {
-    if (states_[i].status == State::Status::kKept && now - states_[i].last_use >= ttl_) drop(static_cast<StateId>(i));
-  }
 }
 
 void PrefixCache::drop_kept_states() {
@@ -107,92 +118,101 @@ void PrefixCache::drop_kept_states() {
 
 // ---- the hit function ------------------------------------------------------------------------------------------------
 
-// Exact mode needs every window exact. In bounded mode the encoder windows serve any continuation, the decoder windows
-// only one whose own tail begins no earlier than theirs (or that does not look at them at all).
-bool PrefixCache::usable(const HitQuery& query, const KeptState& kept) const {
-  if (query.exact) return kept.lineage == Lineage::kExact && kept.decoder_first == 0;
-  const int64_t decoder_first = std::max<int64_t>(0, std::ssize(query.tokens) - query.decoder_tail);
-  return kept.position <= decoder_first || kept.decoder_first <= decoder_first;
+// The block behind the state's first `blocks` ones: its own, or what is cached of its prefix.
+std::optional<BlockId> PrefixCache::tail_of(const KeptState& kept, int64_t blocks) const {
+  if (blocks == kept.position / kBlockTokens) return kept.tail_block;
+  const int64_t index = blocks - kept.first_block;
+  return blocks_.find(kept.keys[static_cast<size_t>(index + 1)],
+                      std::span(kept.tokens).subspan(static_cast<size_t>(index * kBlockTokens), kBlockTokens));
 }
 
-std::optional<StateId> PrefixCache::find_state(const HitQuery& query, int64_t stored_blocks, int64_t last) const {
+// The latest position at which this state, of the same first `blocks` blocks, stands in for a run of the query's own
+// rows; 0: nowhere. Below stored_blocks blocks a state needs no rows of its own: they stand in shared blocks.
+int64_t PrefixCache::serves_at(const HitQuery& query, const KeptState& kept, int64_t blocks, int64_t stored_blocks) const {
+  const int64_t begin = blocks * kBlockTokens, stored = stored_blocks * kBlockTokens;
+  const int64_t last = std::min(std::ssize(query.tokens) - 1, kept.position);  // one token at least is computed
+  if (last < begin) return 0;
+  const auto own = kept.tokens.begin() + (begin - kept.first_block * kBlockTokens);
+  int64_t position = std::mismatch(own, own + (last - begin), query.tokens.begin() + begin).first - own + begin;
+  if (position > stored && !(blocks == stored_blocks && tail_of(kept, blocks))) position = stored;
+
+  // Near its position the whole state serves, as after a step back. The stretch of decoder rows must be the query's.
+  const int64_t nearest = kept.high - windows_.step_back;
+  const bool same_rows = kept.decoder_first == query.decoder_first ||
+                         position - std::max(kept.decoder_first, query.decoder_first) >= windows_.decoder_reach();
+  if (position > query.decoder_first && !(same_rows && position >= nearest)) position = query.decoder_first;
+  // Further back only encoder rings are whole; a pair that is half done can't be gone on with.
+  if (position < nearest) position -= position % 2;
+  const int64_t first = std::max(kept.encoder_first, kept.high - windows_.window - windows_.encoder_back);
+  return first <= 0 || position - (windows_.window - 1) >= first ? position : 0;
+}
+
+std::optional<PrefixCache::Resume> PrefixCache::find_state(const HitQuery& query, int64_t stored_blocks) const {
+  std::optional<Resume> best;
+  // States of fewer common blocks serve earlier positions only.
   for (int64_t blocks = stored_blocks; blocks >= 0; --blocks) {
-    const PrefixKey& key = blocks == 0 ? query.root : query.keys[blocks - 1];
-    std::optional<StateId> best;
-    const auto [first, end] = kept_.equal_range(key);
+    if (best && best->position >= (blocks + 1) * kBlockTokens) break;
+    const auto [first, end] = kept_.equal_range(blocks == 0 ? query.root : query.keys[blocks - 1]);
     for (auto item = first; item != end; ++item) {
-      const KeptState& kept = at(item->second).kept;
-      const bool same_tail = kept.position <= last && kept.position / kBlockTokens == blocks &&
-                             std::equal(kept.tail.begin(), kept.tail.end(),
-                                        query.tokens.begin() + blocks * kBlockTokens);
-      if (!same_tail || !usable(query, kept)) continue;
-      if (!best || kept.position > at(*best).kept.position) best = item->second;
+      const int64_t position = serves_at(query, at(item->second).kept, blocks, stored_blocks);
+      if (position > (best ? best->position : 0)) best = {item->second, position};
     }
-    if (best) return best;
   }
-  return std::nullopt;
+  return best;
+}
+
+int64_t PrefixCache::replay_start(const HitQuery& query, int64_t stored) const {
+  if (query.mode == ContextMode::kExact) return stored - windows_.reach();
+  const int64_t needed = std::min(stored, query.decoder_first);
+  if (query.mode == ContextMode::kBounded) return needed - windows_.window;
+  return needed - needed % 2 - windows_.encoder_reach();
 }
 
 Hit PrefixCache::find(const HitQuery& query) const {
-  const auto prompt = std::ssize(query.tokens);
-  const int64_t last = prompt - 1;  // at least one token is computed
+  const int64_t last = std::ssize(query.tokens) - 1;  // at least one token is computed
   const int64_t full_blocks = std::min(last / kBlockTokens, std::ssize(query.keys));
   Hit hit;
-  hit.decoder_first = query.exact ? 0 : std::max<int64_t>(0, prompt - query.decoder_tail);
+  hit.decoder_first = query.decoder_first;
   if (full_blocks == 0) hit.reason = MissReason::kTooShort;
 
   for (int64_t i = 0; i < full_blocks; ++i) {
     const auto found = blocks_.find(query.keys[i], query.tokens.subspan(i * kBlockTokens, kBlockTokens));
-    if (!found || (query.exact && found->lineage == Lineage::kDerived)) {
-      hit.reason = found                                  ? MissReason::kLineage
-                   : blocks_.was_evicted(query.keys[i]) ? MissReason::kEvicted
-                                                          : MissReason::kAbsent;
+    if (!found) {
+      hit.reason = blocks_.was_evicted(query.keys[i]) ? MissReason::kEvicted : MissReason::kAbsent;
       break;
     }
-    hit.blocks.push_back(found->block);
-    if (found->lineage == Lineage::kDerived) hit.lineage = Lineage::kDerived;
+    hit.blocks.push_back(*found);
   }
   const int64_t stored = std::ssize(hit.blocks) * kBlockTokens;
+  const int64_t replay = std::max<int64_t>(0, replay_start(query, stored));
 
-  // Where a replay would begin; without stored blocks there is nothing to replay for.
-  int64_t replay = query.exact ? stored - query.reach : std::min(stored, hit.decoder_first) - query.window;
-  replay = std::max<int64_t>(0, replay);
-
-  const auto state = find_state(query, std::ssize(hit.blocks), last);
-  if (state && at(*state).kept.position >= std::max<int64_t>(replay, 1)) {
-    const KeptState& kept = at(*state).kept;
-    hit.state = state;
-    hit.start = kept.position;
-    hit.write_first = std::max(stored, kept.position);
-    hit.tokens = hit.write_first;
-    if (kept.position > stored) hit.tail_block = kept.tail_block;
-    if (kept.lineage == Lineage::kDerived) hit.lineage = Lineage::kDerived;
-    hit.same_as_cold = hit.lineage == Lineage::kExact &&
-                       (query.exact || kept.position <= hit.decoder_first || kept.decoder_first == hit.decoder_first);
-    // The encoder windows are whole as far as anybody can tell: a replay behind them shows in their lineage.
+  const auto resume = find_state(query, std::ssize(hit.blocks));
+  if (resume && resume->position >= replay) {
+    const KeptState& kept = at(resume->state).kept;
+    hit.state = resume->state;
+    hit.high = kept.high;
+    hit.whole_from = kept.encoder_first;
+    hit.start = resume->position;
+    hit.tokens = hit.write_first = std::max(stored, hit.start);
+    if (hit.start > stored) hit.tail_block = tail_of(kept, std::ssize(hit.blocks));
     return hit;
   }
-  if (query.exact && stored > 0 && replay == 0) {  // recomputing everything is no hit
-    Hit miss;
-    miss.reason = MissReason::kWindowLost;
-    return miss;
-  }
-  hit.tokens = hit.write_first = stored;
+  hit.write_first = stored;
   hit.start = hit.encoder_first = replay;
-  if (query.exact) {
-    hit.decoder_first = replay;  // behind the reach, rows see what a cold run sees
-  } else if (replay > 0) {
-    hit.lineage = Lineage::kDerived;
+  if (replay == 0 && query.mode != ContextMode::kBounded) {  // every row is computed, which is no hit
+    if (stored > 0) hit.reason = MissReason::kWindowLost;
+    return hit;
   }
-  hit.same_as_cold = query.exact || (replay == 0 && hit.lineage == Lineage::kExact);
+  hit.tokens = stored;
+  if (query.mode == ContextMode::kExact) hit.decoder_first = replay;  // behind the reach rows are those of a cold run
+  hit.derived = query.mode == ContextMode::kBounded && replay > 0;
+  hit.whole_from = replay == 0 ? 0 : stored - (windows_.window - 1);
   return hit;
 }
 
-void PrefixCache::use(const Hit& hit, Clock::time_point now) {
+void PrefixCache::use(const Hit& hit) {
   for (const BlockId block : hit.blocks) blocks_.add_ref(block);
-  if (!hit.state) return;
-  at(*hit.state).last_use = now;
-  at(*hit.state).use_number = ++uses_;
+  if (hit.state) at(*hit.state).use_number = ++uses_;
 }
 
 }  // namespace deepinfer

@@ -105,6 +105,14 @@ class RuleChecker {
     const bool keys = check_ascending("index_k_source_layer_ids", config_.index_k_source_layer_ids);
     const bool index = check_ascending("index_source_layer_ids", config_.index_source_layer_ids);
     if (!kv || !keys || !index) return;
+    // Rows below the decoder's stretch never run the layers behind the first decoder layer, so what such a layer owned of
+    // the KV blocks would stay what the blocks held before.
+    for (const int64_t layer : config_.kv_source_layer_ids) {
+      require(layer <= config_.first_decoder_layer(),
+              "kv_source_layer_ids: found layer {}, expected none behind the first decoder layer {} (the first with "
+              "compress_ratios 1): rows that run the encoder half only would leave no KV there",
+              layer, config_.first_decoder_layer());
+    }
     check_subset("kv_source_layer_ids", config_.kv_source_layer_ids, "index_k_source_layer_ids",
                  config_.index_k_source_layer_ids);
     check_subset("index_k_source_layer_ids", config_.index_k_source_layer_ids, "index_source_layer_ids",

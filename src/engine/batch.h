@@ -40,9 +40,8 @@ struct AnswerState {
 // Moves of state and block bytes, in the order of the list.
 struct StateOp {
   enum class Kind {
-    kStart,      // state `to` is empty and goes on at `position`; `before`: the tokens before it
+    kStart,      // state `to`, empty or a copy, goes on at `position` under `cut`; `before`: the tokens before it
     kCopyState,  // state `from` to state `to`
-    kResume,     // state `to` goes on at `position` under `cut`
     kCopyBlock,  // block `from` to block `to`
     kSwapOut,    // state `from` and its `blocks` to swap state `to` and `swap_blocks`
     kSwapIn,     // swap state `from` and `swap_blocks` to state `to` and `blocks`

@@ -25,7 +25,6 @@ int64_t max_running_of(const EngineOptions& options, const Model& model) {
 }
 
 LoopShape shape_of(const EngineOptions& options, const Model& model, const Executor& executor) {
-  const ModelConfig& config = model.config();
   return {
       .max_context = model.options().max_context_tokens,
       .max_rows = model.options().max_batch_tokens,
@@ -34,10 +33,7 @@ LoopShape shape_of(const EngineOptions& options, const Model& model, const Execu
       .max_running = max_running_of(options, model),
       .swap_blocks = executor.num_swap_blocks(),
       .swap_states = executor.num_swap_states(),
-      .window = config.sliding_window,
-      .reach = config.num_hidden_layers * (config.sliding_window - 1),
-      // Rings must survive a step back; a shorter tail would leave holes in them.
-      .decoder_tail = std::max(options.decoder_tail, config.sliding_window + model.max_step_back()),
+      .windows = model.windows(),
       .max_drafts = options.speculation.fixed_drafts == 0 ? 0 : std::min(executor.max_drafts(), kMaxDrafts),
       .keeps_history = executor.wants_history()};
 }
@@ -175,7 +171,10 @@ Result<Engine::RequestId> Engine::submit(EngineRequest request, EventSink sink) 
     return Error(Code::kResourceExhausted, "{} requests are waiting already", before);
   }
   auto submission = std::make_shared<Submission>();
-  submission->exact = request.exact || impl.options.exact;
+  submission->mode = request.context_mode.value_or(impl.options.context_mode);
+  if (request.prompt_logprobs) submission->mode = ContextMode::kExact;  // every row gives some
+  submission->decoder_first = first_decoder_row(submission->mode, request.prompt_ids, impl.options.turn_tokens,
+                                                impl.shape.windows.decoder_tail);
   // More answers than run at once compute the prompt one by one; none may see what another left.
   submission->use_cache = request.use_cache && impl.options.prefix_cache && answers <= impl.shape.max_running;
   submission->arrival = impl.clock.now();

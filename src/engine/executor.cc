@@ -95,12 +95,6 @@ void Executor::apply(const StateOp& op) {
     case StateOp::Kind::kCopyState:
       if (op.from != op.to) model_.state(op.to).copy_state_from(model_.state(op.from));
       return;
-    case StateOp::Kind::kResume: {
-      Sequence& state = model_.state(op.to);
-      state.length = op.position;
-      state.cut = op.cut;
-      return;
-    }
     case StateOp::Kind::kCopyBlock:
       model_.copy_block(BlockId{op.from}, BlockId{op.to});
       return;

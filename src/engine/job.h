@@ -24,7 +24,8 @@ struct Submission {
   std::vector<PrefixKey> keys;   // of the prompt's full blocks
   std::optional<uint32_t> domain;  // of the store; none: nothing of it is kept there
   mutable std::optional<ChainHasher> hasher;  // engine thread only, once submitted
-  bool exact = false;
+  ContextMode mode = ContextMode::kStable;
+  int64_t decoder_first = 0;     // first_decoder_row() of the prompt as it was submitted
   bool use_cache = true;
 };
 
@@ -68,12 +69,13 @@ struct Job {
   DraftProfile drafts_expected;
   bool wants_draft = false;  // when its next token is drawn
 
-  // The cut, fixed at the first admission (docs/spec/decisions.md 1), and what it says about bits.
+  // What its rows see, and what its rings hold (KeptState says the same of a kept state).
   SequenceCut cut;
-  int64_t hit_tokens = 0;
-  Lineage lineage = Lineage::kExact;
-  bool recomputable = true;     // starting cold gives the same bits
-  int64_t checkpoint = 0;       // a state is kept here
+  int64_t hit_tokens = 0;       // at the first admission
+  bool derived = false;         // a cold run would have other bits: bounded mode, windows lost
+  int64_t high = 0;
+  int64_t whole_from = 0;
+  std::vector<int64_t> checkpoints;  // of the prompt, latest first: states are kept there
 
   // While it waits.
   std::optional<Hit> hit;
@@ -86,11 +88,11 @@ struct Job {
   int64_t swap_promise = 0;     // swap blocks set aside (and a state): it can be swapped at any time
 
   const EngineRequest& request() const { return submission->request; }
-  bool exact() const { return submission->exact; }
   bool use_cache() const { return submission->use_cache; }
   int64_t answers() const { return 1 + std::ssize(forks); }
   // Can't be pre-empted: neither computed again nor surely swapped.
-  bool firm() const { return !recomputable && swap_promise == 0; }
+  bool firm() const { return derived && swap_promise == 0; }
+  int64_t checkpoint() const { return checkpoints.empty() ? 0 : checkpoints.back(); }
   // Rows that can be computed: the last token drawn is fed only when another may follow.
   int64_t known() const { return prompt + std::min(drawn, limit - 1); }
 };

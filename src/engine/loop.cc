@@ -7,8 +7,6 @@
 namespace deepinfer {
 namespace {
 
-constexpr std::chrono::seconds kExpiryInterval{1};
-
 }  // namespace
 
 EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor,
@@ -30,7 +28,7 @@ EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Exe
       count_errors_(counters.get("errors")),
       runner_(make_step_runner(executor, options.scheduling_depth)),
       store_(store),
-      cache_({.num_blocks = shape.num_blocks, .num_states = shape.num_states, .state_ttl = options.state_ttl}),
+      cache_({.num_blocks = shape.num_blocks, .num_states = shape.num_states, .windows = shape.windows}),
       swap_blocks_(shape.swap_blocks),
       draft_policy_(shape.max_drafts, options.speculation.sampling == SpeculationSampling::kDeterministic
                                           ? DraftPolicy::Budget::kNewest
@@ -262,9 +260,6 @@ void EngineLoop::end_late_requests() {
     end(*found->second, FinishReason::kError,
         Error(Code::kDeadlineExceeded, "request {}: its deadline passed", found->first));
   }
-  if (now < next_expiry_) return;
-  next_expiry_ = now + kExpiryInterval;
-  cache_.expire_states(now);
 }
 
 // ---- commit ----------------------------------------------------------------------------------------------------------
@@ -294,11 +289,10 @@ void EngineLoop::commit(Step& step) {
     const bool faulty = fault < batch.faults.size() && batch.faults[fault].span == static_cast<int32_t>(i);
     commit_span(step, i, faulty ? &batch.faults[fault++] : nullptr);
   }
-  const auto now = clock_.now();
   for (Keep& keep : step.keeps) {
     const bool good = !batch.failure && keep.job->epoch == keep.epoch && keep.job->status != Job::Status::kEnded;
     if (good) {
-      cache_.keep_state(keep.state, std::move(keep.kept), now);
+      cache_.keep_state(keep.state, std::move(keep.kept));
     } else {
       if (keep.kept.tail_block) cache_.blocks().release(*keep.kept.tail_block);
       cache_.release_state(keep.state);
@@ -403,7 +397,7 @@ void EngineLoop::extend_keys(Job& job) {
 }
 
 void EngineLoop::publish(Job& job) {
-  if (!job.use_cache()) return;
+  if (!job.use_cache() || job.derived) return;
   const int64_t full = std::min<int64_t>(job.committed, std::ssize(job.tokens)) / kBlockTokens;
   if (job.published >= full) return;
   extend_keys(job);
@@ -411,7 +405,7 @@ void EngineLoop::publish(Job& job) {
     const int64_t n = job.published;
     cache_.blocks().publish(
         job.blocks[n], job.keys[n],
-        std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(n * kBlockTokens), kBlockTokens), job.lineage);
+        std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(n * kBlockTokens), kBlockTokens));
   }
   hand_over(job, job.committed != job.prompt);  // a unit ends with the input, with the answer, and every so many blocks
 }
@@ -485,16 +479,9 @@ void EngineLoop::give_back(Job& job, bool keep_prefix) {
   if (job.state) {
     // The token drawn last was not computed, or only as the row that ran for nothing.
     const int64_t position = std::ssize(job.tokens) - 1;
-    const bool whole = job.done >= position && position >= job.prompt && job.use_cache() &&
-                       options_.state_ttl > Clock::duration(0);
-    if (keep_prefix && whole) {
+    if (keep_prefix && job.done >= position && position >= job.prompt && keeps_states(job)) {
       extend_keys(job);
-      KeptState kept = describe_state(job, position);
-      if (position % kBlockTokens != 0) {
-        kept.tail_block = job.blocks[position / kBlockTokens];
-        cache_.blocks().add_ref(*kept.tail_block);
-      }
-      cache_.keep_state(*job.state, std::move(kept), clock_.now());
+      cache_.keep_state(*job.state, describe_state(job, position));
     } else {
       cache_.release_state(*job.state);
     }

@@ -36,7 +36,7 @@ struct LoopShape {
   int64_t max_context = 0, max_rows = 0;
   int64_t num_blocks = 0, num_states = 0, max_running = 0;
   int64_t swap_blocks = 0, swap_states = 0;
-  int64_t window = 0, reach = 0, decoder_tail = 0;
+  WindowGeometry windows;
   int64_t max_drafts = 0;      // 0: no speculation
   bool keeps_history = false;  // the proposer reads all tokens
 };
@@ -107,7 +107,9 @@ class EngineLoop {
   bool speculates() const;
   void choose_drafts(Step& step);
   void look_up(Job& job);
-  Hit cold(const Job& job, MissReason reason) const;
+  Hit cold(const Job& job) const;
+  HitQuery query_of(const Job& job) const;
+  void set_checkpoints(Job& job, const Hit& hit) const;
   bool can_promise_swap(int64_t blocks) const;
   void preempt(Job& job, Step& step);
   void hold(const Job& job);
@@ -118,7 +120,10 @@ class EngineLoop {
   void keep_copy(Job& job, int64_t position, Step& step);
   void add_sample(Job& job, Step& step, Entry& entry);
   void count_hit(const Job& job, const Hit& hit);
-  KeptState describe_state(const Job& job, int64_t position) const;
+  bool keeps_states(const Job& job) const {
+    return job.use_cache() && !job.derived && options_.keep_states;
+  }
+  KeptState describe_state(const Job& job, int64_t position);
   int64_t reserve_of(const Job& job) const;
 
   // storing.cc
@@ -132,7 +137,6 @@ class EngineLoop {
   void finish_load(StoreTask& task);
   void start_loads();
   int64_t blocks_in_memory(const Job& job, int64_t most) const;
-  int64_t first_row_after(const Job& job, int64_t hit_tokens) const;
   int64_t blocks_to_spare() const;
   void hand_over(Job& job, bool whole_pieces_only);
   void touch_stored(const Job& job, int64_t blocks);
@@ -183,7 +187,6 @@ class EngineLoop {
   std::vector<Job*> candidates_;  // of waiting_views_
   std::vector<Job*> planned_;     // by the indices of the plan
   EngineStats stats_;
-  Clock::time_point next_expiry_{};
   const int lane_;
 };
 

@@ -80,7 +80,7 @@ void EngineLoop::view_running() {
                               .reserve = reserve_of(*job),
                               .reserve_is_firm = job->firm(),
                               .freeable = freeable,
-                              .checkpoint = job->checkpoint,
+                              .checkpoint = job->checkpoint(),
                               .decoder_first = job->cut.decoder_first,
                               .forks = job->answers() - 1,
                               .paused = job->paused});
@@ -148,16 +148,18 @@ void EngineLoop::view_waiting() {
     if (job->swapped) {
       view.blocks_needed = std::max(blocks_for(known), std::ssize(job->swapped->blocks));
       view.decoder_first = job->cut.decoder_first;
-      view.checkpoint = job->checkpoint;
+      view.checkpoint = job->checkpoint();
     } else {
       look_up(*job);
       const Hit& hit = *job->hit;
       view.start = hit.start;
       view.blocks_shared = std::ssize(hit.blocks) + (hit.tail_block ? 1 : 0);
       view.blocks_needed = blocks_for(known) - std::ssize(hit.blocks);
-      for (const BlockId block : hit.blocks) view.blocks_needed += cache_.blocks().references(block) == 0 ? 1 : 0;
+      for (const BlockId block : hit.blocks) view.blocks_needed += cache_.is_available(block) ? 1 : 0;
+      if (hit.tail_block && cache_.is_available(*hit.tail_block)) ++view.blocks_needed;  // until it is copied
       view.decoder_first = hit.decoder_first;
-      view.checkpoint = job->started ? 0 : (job->prompt - 1) / kBlockTokens * kBlockTokens;
+      set_checkpoints(*job, hit);
+      view.checkpoint = job->checkpoint();
       if (known % kBlockTokens != 0) view.blocks_needed += job->answers() - 1;
     }
     view.reserve_is_firm = job->firm();
@@ -167,12 +169,19 @@ void EngineLoop::view_waiting() {
   }
 }
 
-Hit EngineLoop::cold(const Job& job, MissReason reason) const {
+Hit EngineLoop::cold(const Job& job) const {
   Hit hit;
-  hit.reason = reason;
-  const bool all_layers = job.exact() || job.request().prompt_logprobs;
-  hit.decoder_first = all_layers ? 0 : std::max<int64_t>(0, job.prompt - shape_.decoder_tail);
+  hit.reason = MissReason::kNotKept;
+  hit.decoder_first = job.submission->decoder_first;
   return hit;
+}
+
+HitQuery EngineLoop::query_of(const Job& job) const {
+  return {.tokens = job.tokens,
+          .root = job.submission->root,
+          .keys = job.keys,
+          .mode = job.submission->mode,
+          .decoder_first = job.submission->decoder_first};
 }
 
 bool EngineLoop::can_promise_swap(int64_t blocks) const {
@@ -180,30 +189,41 @@ bool EngineLoop::can_promise_swap(int64_t blocks) const {
          std::ssize(free_swap_states_) - promised_swap_states_ >= 1;
 }
 
-// Where the job would begin now. A bounded one that was pre-empted begins cold: that gives the bits it had.
+// Where the job would begin now. What was pre-empted goes on with the bits it had.
 void EngineLoop::look_up(Job& job) {
   if (job.hit && job.hit_version == cache_.version()) return;
   job.hit_version = cache_.version();
-  if (!job.use_cache() || job.request().prompt_logprobs || (job.started && !job.exact())) {
-    job.hit = cold(job, MissReason::kNotKept);
+  if (!job.use_cache() || job.request().prompt_logprobs) {
+    job.hit = cold(job);
     return;
   }
   extend_keys(job);
-  job.hit = cache_.find({.tokens = job.tokens,
-                         .root = job.submission->root,
-                         .keys = job.keys,
-                         .exact = job.exact(),
-                         .window = shape_.window,
-                         .reach = shape_.reach,
-                         .decoder_tail = shape_.decoder_tail});
-  job.recomputable = job.hit->same_as_cold;
-  if (job.recomputable || can_promise_swap(blocks_for(job.prompt + job.limit))) return;
-  // It would have to stay until it ends. Where even an empty pool can't promise that, it starts cold.
+  job.hit = cache_.find(query_of(job));
+  // A tail is copied from one block to another; a pool without room for both does without.
+  if (job.hit->tail_block && blocks_for(job.known()) >= shape_.num_blocks) job.hit = cold(job);
   const int64_t worst = blocks_for(job.prompt + job.limit);
-  if (job.answers() > 1 || worst + std::ssize(job.hit->blocks) > shape_.num_blocks) {
-    job.hit = cold(job, MissReason::kNotKept);
-    job.recomputable = true;
+  if (job.hit->derived && (job.started || !can_promise_swap(worst))) {
+    // It would have to stay until it ends. Where even an empty pool can't promise that, it starts cold.
+    const bool fits = job.answers() == 1 && worst + std::ssize(job.hit->blocks) <= shape_.num_blocks;
+    if (job.started || !fits) job.hit = cold(job);
   }
+  job.derived = job.hit->derived;
+}
+
+// Where this request parts from what others left, and no state stands near enough.
+void EngineLoop::set_checkpoints(Job& job, const Hit& hit) const {
+  job.checkpoints.clear();
+  if (!keeps_states(job)) return;
+  // Exact requests need whole states, which serve where they stand.
+  const bool exact = job.submission->mode == ContextMode::kExact;
+  const int64_t back = exact ? 0 : shape_.windows.encoder_back;
+  const auto add = [&](int64_t position) {
+    if (position > hit.start + (hit.state ? back : 0) && position < job.prompt - back) job.checkpoints.push_back(position);
+  };
+  if (exact) add((job.prompt - 1) / kBlockTokens * kBlockTokens);
+  for (const int64_t position : job.request().cache_points) add(position);
+  add(std::ssize(hit.blocks) * kBlockTokens);
+  std::sort(job.checkpoints.begin(), job.checkpoints.end(), std::greater<>());
 }
 
 // ---- moves -----------------------------------------------------------------------------------------------------------
@@ -231,7 +251,7 @@ void EngineLoop::preempt(Job& job, Step& step) {
     job.swapped = std::move(place);
     ++stats_.preempted_swap;
   } else {
-    CHECK(job.recomputable);
+    CHECK(!job.derived);
     job.done = job.committed = 0;
     ++stats_.preempted_recompute;
   }
@@ -270,7 +290,7 @@ void EngineLoop::count_hit(const Job& job, const Hit& hit) {
 
 void EngineLoop::hold(const Job& job) {
   if (job.swapped) return;
-  cache_.use(*job.hit, clock_.now());
+  cache_.use(*job.hit);
   if (job.hit->tail_block) cache_.blocks().add_ref(*job.hit->tail_block);  // until it is copied
 }
 
@@ -306,15 +326,13 @@ void EngineLoop::admit(Job& job, Step& step) {
   job.cut = {.encoder_first = hit.encoder_first, .decoder_first = hit.decoder_first, .write_first = hit.write_first};
   if (hit.state) {
     before.push_back({.kind = StateOp::Kind::kCopyState, .from = static_cast<int32_t>(*hit.state), .to = state});
-    before.push_back({.kind = StateOp::Kind::kResume, .to = state, .position = hit.start, .cut = job.cut});
-  } else {
-    const auto begin = job.tokens.begin() + std::max<int64_t>(0, hit.start - 8);
-    before.push_back({.kind = StateOp::Kind::kStart,
-                      .to = state,
-                      .position = hit.start,
-                      .cut = job.cut,
-                      .before = {begin, job.tokens.begin() + hit.start}});
   }
+  const auto begin = job.tokens.begin() + std::max<int64_t>(0, hit.start - 8);
+  before.push_back({.kind = StateOp::Kind::kStart,
+                    .to = state,
+                    .position = hit.start,
+                    .cut = job.cut,
+                    .before = {begin, job.tokens.begin() + hit.start}});
   job.blocks = hit.blocks;
   job.published = job.handed_over = std::ssize(job.blocks);
   touch_stored(job, job.published);
@@ -327,15 +345,14 @@ void EngineLoop::admit(Job& job, Step& step) {
     cache_.blocks().release(*hit.tail_block);
   }
   job.done = job.committed = hit.start;
-  job.lineage = hit.lineage;
+  job.high = std::max(hit.high, hit.start);
+  job.whole_from = hit.whole_from;
   stats_.replayed_rows += hit.replayed();
   if (job.started) return;
   job.started = true;
   job.hit_tokens = hit.tokens;
   count_hit(job, hit);
-  const int64_t boundary = (job.prompt - 1) / kBlockTokens * kBlockTokens;
-  job.checkpoint = job.use_cache() && boundary > hit.start ? boundary : 0;
-  if (!job.recomputable && can_promise_swap(blocks_for(job.prompt + job.limit))) {
+  if (job.derived && can_promise_swap(blocks_for(job.prompt + job.limit))) {
     job.swap_promise = blocks_for(job.prompt + job.limit);
     promised_swap_blocks_ += job.swap_promise;
     ++promised_swap_states_;
@@ -396,6 +413,7 @@ bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
   entry.promised = promised;
   entry.drawing.clear();
   job.done = end;
+  job.high = std::max(job.high, end + drafts);
   ++job.in_flight;
 
   const bool first_time = job.drawn == 0;
@@ -408,8 +426,8 @@ bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
   span.num_samples = std::ssize(batch.samples) - span.first_sample;
   batch.spans.push_back(span);
   const bool at_input_end = first_time && end == job.prompt && job.prompt >= kShortestKept;
-  if (job.use_cache() && (at_input_end || end == job.checkpoint)) keep_copy(job, end, step);
-  if (end >= job.checkpoint) job.checkpoint = 0;
+  if (at_input_end || end == job.checkpoint()) keep_copy(job, end, step);
+  while (job.checkpoint() > 0 && job.checkpoint() <= end) job.checkpoints.pop_back();
   return true;
 }
 
@@ -446,8 +464,9 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
     fork.done = fork.committed = job.done;
     fork.cut = job.cut;
     fork.hit_tokens = job.hit_tokens;
-    fork.lineage = job.lineage;
-    fork.recomputable = job.recomputable;
+    fork.derived = job.derived;
+    fork.high = job.high;
+    fork.whole_from = job.whole_from;
     fork.published = fork.handed_over = full;
     fork.blocks.assign(job.blocks.begin(), job.blocks.begin() + full);
     for (const BlockId block : fork.blocks) cache_.blocks().add_ref(block);
@@ -480,29 +499,35 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
 
 // ---- kept states -----------------------------------------------------------------------------------------------------
 
-KeptState EngineLoop::describe_state(const Job& job, int64_t position) const {
+// The tail block gets a reference of the state's own.
+KeptState EngineLoop::describe_state(const Job& job, int64_t position) {
   const int64_t full = position / kBlockTokens;
-  return {.key = full == 0 ? job.submission->root : job.keys[full - 1],
-          .position = position,
-          .tail = {job.tokens.begin() + full * kBlockTokens, job.tokens.begin() + position},
-          .tail_block = {},
-          .lineage = job.lineage,
-          // In exact mode windows are whole wherever a replay began.
-          .decoder_first = job.exact() ? 0 : job.cut.decoder_first};
+  KeptState kept = {.position = position,
+                    .high = job.high,
+                    .encoder_first = job.whole_from,
+                    .decoder_first = job.submission->decoder_first,
+                    .first_block = std::min(full, cache_.first_block_of(job.high, job.whole_from))};
+  for (int64_t n = kept.first_block; n <= full; ++n) {
+    kept.keys.push_back(n == 0 ? job.submission->root : job.keys[static_cast<size_t>(n - 1)]);
+  }
+  kept.tokens.assign(job.tokens.begin() + kept.first_block * kBlockTokens, job.tokens.begin() + position);
+  if (position % kBlockTokens != 0) {
+    kept.tail_block = job.blocks[static_cast<size_t>(full)];
+    cache_.blocks().add_ref(*kept.tail_block);
+  }
+  return kept;
 }
 
 void EngineLoop::keep_copy(Job& job, int64_t position, Step& step) {
-  if (cache_.num_available_states() == 0 || options_.state_ttl == Clock::duration(0)) return;
+  if (!keeps_states(job)) return;
+  int64_t promised = 0;  // to answers that split off later
+  for (const Job* running : running_) promised += running->answers() - 1;
+  if (cache_.num_available_states() <= promised) return;
   const StateId state = *cache_.allocate_state();
   step.batch.after.push_back({.kind = StateOp::Kind::kCopyState,
                               .from = static_cast<int32_t>(*job.state),
                               .to = static_cast<int32_t>(state)});
-  KeptState kept = describe_state(job, position);
-  if (position % kBlockTokens != 0) {
-    kept.tail_block = job.blocks[position / kBlockTokens];
-    cache_.blocks().add_ref(*kept.tail_block);
-  }
-  step.keeps.push_back({&job, job.epoch, state, std::move(kept)});
+  step.keeps.push_back({&job, job.epoch, state, describe_state(job, position)});
 }
 
 }  // namespace deepinfer

@@ -38,8 +38,7 @@ int64_t EngineLoop::blocks_in_memory(const Job& job, int64_t most) const {
   for (; count < most; ++count) {
     const auto tokens = std::span<const int32_t>(job.tokens)
                             .subspan(static_cast<size_t>(count * kBlockTokens), static_cast<size_t>(kBlockTokens));
-    const auto found = cache_.blocks().find(job.keys[static_cast<size_t>(count)], tokens);
-    if (!found || (job.exact() && found->lineage == Lineage::kDerived)) break;
+    if (!cache_.blocks().find(job.keys[static_cast<size_t>(count)], tokens)) break;
   }
   return count;
 }
@@ -54,7 +53,7 @@ void EngineLoop::ask_store(Job& job) {
   task->kind = StoreTask::Kind::kFind;
   task->request = job.id;
   task->domain = *job.submission->domain;
-  task->lineage = job.exact() ? Lineage::kExact : Lineage::kDerived;
+  task->lineage = Lineage::kExact;
   task->first_block = first;
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + full);
   job.store_until = task->deadline = clock_.now() + options_.store_load_limit;
@@ -80,13 +79,6 @@ void EngineLoop::take_answer(StoreTaskPtr task) {
     case StoreTask::Kind::kTouch:
       return;
   }
-}
-
-// Where a request would begin with so many tokens stored and no kept state.
-int64_t EngineLoop::first_row_after(const Job& job, int64_t hit_tokens) const {
-  const int64_t decoder_first = std::max<int64_t>(0, job.prompt - shape_.decoder_tail);
-  return std::max<int64_t>(
-      0, job.exact() ? hit_tokens - shape_.reach : std::min(hit_tokens, decoder_first) - shape_.window);
 }
 
 // Blocks that nobody has a claim on.
@@ -119,13 +111,14 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   for (int64_t i = 0; i < memory; ++i) {
     const auto tokens = std::span<const int32_t>(job.tokens)
                             .subspan(static_cast<size_t>(i * kBlockTokens), static_cast<size_t>(kBlockTokens));
-    held.push_back(cache_.blocks().find(job.keys[static_cast<size_t>(i)], tokens)->block);
+    held.push_back(*cache_.blocks().find(job.keys[static_cast<size_t>(i)], tokens));
   }
   int64_t spare = blocks_to_spare();
-  for (const BlockId block : held) spare -= cache_.blocks().references(block) == 0 ? 1 : 0;
+  for (const BlockId block : held) spare -= cache_.is_available(block) ? 1 : 0;
   if (const double row = cost_.prefill_row_seconds(); row > 0) load_cost_.prefill_tokens_per_s = 1 / row;
   const auto saved_by = [&](int64_t count) {
-    return count <= 0 ? 0 : first_row_after(job, (memory + count) * kBlockTokens) - job.hit->start;
+    const int64_t start = cache_.replay_start(query_of(job), (memory + count) * kBlockTokens);
+    return count <= 0 ? 0 : start - job.hit->start;
   };
   const auto pays = [&](int64_t count) {
     const int64_t local = std::clamp<int64_t>(local_end - memory, 0, count);
@@ -137,7 +130,7 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   if (count > local_end - memory && !pays(count)) count = local_end - memory;  // without the tier, then
   const int64_t saved = saved_by(count);
   if (count <= 0 || !pays(count)) {
-    const bool no_windows = job.exact() && first_row_after(job, end * kBlockTokens) == 0;
+    const bool no_windows = cache_.replay_start(query_of(job), end * kBlockTokens) <= 0;
     job.store_reason = no_windows ? MissReason::kWindowLost : MissReason::kNotWorthIt;
     return;
   }
@@ -184,10 +177,8 @@ void EngineLoop::finish_load(StoreTask& task) {
   tier_cost_.observe(task.done - local, store_->block_bytes(), task.remote_seconds);
   loading_.erase(task.keys.front());
   for (size_t i = 0; i < task.done; ++i) {
-    const bool exact = i >= local || task.hit.lineage(task.skip + i) == Lineage::kExact;
     cache_.blocks().publish(task.blocks[i], task.keys[i],
-                            std::span<const int32_t>(task.tokens).subspan(i * kBlockTokens, kBlockTokens),
-                            exact ? Lineage::kExact : Lineage::kDerived);
+                            std::span<const int32_t>(task.tokens).subspan(i * kBlockTokens, kBlockTokens));
   }
   cache_.blocks().release_all(task.blocks);
   cache_.blocks().release_all(task.held);
@@ -228,7 +219,7 @@ void EngineLoop::hand_over(Job& job, bool whole_pieces_only) {
   auto task = std::make_unique<StoreTask>();
   task->kind = StoreTask::Kind::kWrite;
   task->domain = *job.submission->domain;
-  task->lineage = job.lineage;
+  task->lineage = Lineage::kExact;
   task->first_block = first;
   task->parent = first == 0 ? job.submission->root : job.keys[static_cast<size_t>(first - 1)];
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + first + count);

@@ -29,15 +29,23 @@ KvLayout::KvLayout(const ModelConfig& config) {
     groups.push_back(group);
   }
   window = config.sliding_window;
-  window_slots = window + max_step_back;
   window_row_bytes = deepinfer::window_row_bytes(config.head_dim);
   num_window_layers = config.num_hidden_layers + config.num_nextn_predict_layers;
+  windows = {.window = window,
+             // A tail shorter than the rings would leave holes in them after a step back.
+             .decoder_tail = std::max(kDecoderTail, window + max_step_back),
+             .step_back = max_step_back,
+             .encoder_layers = config.first_decoder_layer(),
+             .decoder_layers = config.num_hidden_layers - config.first_decoder_layer()};
+  windows.encoder_back = windows.decoder_tail + kBlockTokens;  // so far that some block border is always within it
+  encoder_slots = window + windows.encoder_back + max_step_back;
+  decoder_slots = window + max_step_back;
   compressor_slots = 2 + drafts;
   compressor_entry_floats = 2 * config.head_dim;
 }
 
 int64_t KvLayout::windows_bytes() const {
-  return static_cast<int64_t>(round_up(num_window_layers * window_slots * window_row_bytes, 64));
+  return static_cast<int64_t>(round_up(first_slot(num_window_layers) * window_row_bytes, 64));
 }
 
 int64_t KvLayout::sequence_state_bytes() const {
@@ -71,7 +79,7 @@ void Sequence::copy_state_from(const Sequence& other) {
 }
 
 const std::byte* Sequence::window_row(int64_t window_layer, int64_t position) const {
-  const int64_t slot = window_layer * layout_->window_slots + position % layout_->window_slots;
+  const int64_t slot = layout_->first_slot(window_layer) + position % layout_->slots_of(window_layer);
   return state_.data() + slot * layout_->window_row_bytes;
 }
 

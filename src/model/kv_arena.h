@@ -5,9 +5,11 @@
 // (all codes, then all scales), then the compressed rows. The same bytes in memory, on disk and on the wire.
 //
 // Rings are addressed by position modulo their size and have max_step_back spare rows, so that rows of rejected drafts
-// are overwritten before anything reads them.
+// are overwritten before anything reads them. Rings of encoder layers hold encoder_back rows more: a state at p then also
+// serves as the encoder's state at every position in [p - encoder_back, p] (docs/context-modes.md).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "cache/block_pool.h"
+#include "cache/context.h"
 #include "base/checked_math.h"
 #include "checkpoint/config.h"
 #include "model/engram_hash.h"
@@ -38,10 +41,12 @@ struct KvLayout {
   int64_t compressed_row_bytes = 0;
   int64_t index_dim = 0;
 
-  int64_t window = 0;
-  int64_t window_slots = 0;             // window + max_step_back
+  WindowGeometry windows;
+  int64_t window = 0;                   // windows.window
   int64_t window_row_bytes = 0;
   int64_t num_window_layers = 0;        // backbone layers, then DSpark stages
+  int64_t encoder_slots = 0;            // of the first windows.encoder_layers: window + encoder_back + max_step_back
+  int64_t decoder_slots = 0;            // window + max_step_back; of DSpark stages, too
   int64_t compressor_slots = 0;         // 2 + drafts
   int64_t compressor_entry_floats = 0;  // value and gate of one token
   int64_t num_pair_groups = 0;          // groups with ratio 2
@@ -50,6 +55,15 @@ struct KvLayout {
   int64_t windows_bytes() const;         // of one sequence, rounded up to 64
   int64_t sequence_state_bytes() const;
   int64_t num_engram_ids() const { return kEngramTokens - 1 + max_step_back; }
+
+  int64_t slots_of(int64_t window_layer) const {
+    return window_layer < windows.encoder_layers ? encoder_slots : decoder_slots;
+  }
+  // Number of the layer's first slot among all slots of a sequence.
+  int64_t first_slot(int64_t window_layer) const {
+    const int64_t encoder = std::min(window_layer, windows.encoder_layers);
+    return encoder * encoder_slots + (window_layer - encoder) * decoder_slots;
+  }
 };
 
 // What the rows of a sequence see and write; set when it starts (docs/spec/model.md 12.3, 12.4). All zero: everything.

@@ -163,6 +163,7 @@ std::string_view Model::summation_order() const {
 }
 uint64_t Model::num_regions() const { return impl_->pool->num_regions(); }
 uint64_t Model::num_waits() const { return impl_->pool->num_waits(); }
+const WindowGeometry& Model::windows() const { return impl_->layout->windows; }
 int64_t Model::max_step_back() const { return impl_->layout->max_step_back; }
 
 // ---- sequences -------------------------------------------------------------------------------------------------------

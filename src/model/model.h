@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "cache/block_pool.h"
+#include "cache/context.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/config.h"
 #include "kernels/ops.h"
@@ -143,6 +144,7 @@ class Model {
   bool weights_from_cache() const;
   std::string_view isa() const;
   std::string_view summation_order() const;  // its name, for the fingerprint of what is stored
+  const WindowGeometry& windows() const;
   int64_t max_step_back() const;         // the most drafts behind a token, and 1
   // Of the compute threads so far (base/thread_pool.h); not while a call runs.
   uint64_t num_regions() const;
@@ -161,7 +163,7 @@ class Model {
   // never uses make_sequence, and brings every block in the spans.
   Sequence& state(int64_t i);
   // Empties a state to go on at `position`; `ids_before`: tokens just before it, at least the last three if there are, and
-  // at most `position` of them (CHECKed).
+  // at most `position` of them (CHECKed). The rings stay, so a copied state goes on anywhere that they still reach.
   void start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut);
   // A state outside of the pool, for swapping.
   Result<Sequence> make_detached_state() const;

@@ -162,10 +162,11 @@ TEST(KvLayoutTest, OffsetsOfTheReleasedModel) {
   EXPECT_EQ(layout.groups[1].rows_offset, 27136);
   EXPECT_EQ(layout.groups[3].index_offset, 68352);
   EXPECT_EQ(layout.groups[3].rows_offset, 77056);
-  EXPECT_EQ(layout.window_slots, 134);
+  EXPECT_EQ(layout.encoder_slots, 402);
+  EXPECT_EQ(layout.decoder_slots, 134);
   EXPECT_EQ(layout.compressor_slots, 7);
-  // 43 layers x 134 x 528 and 3 x 7 x 2 x 512 x 4; the windows are padded to 64 bytes.
-  EXPECT_EQ(layout.sequence_state_bytes(), 43 * 134 * 528 + 32 + 86016);
+  // (20 layers x 402 + 23 x 134) x 528 and 3 x 7 x 2 x 512 x 4; the windows are padded to 64 bytes.
+  EXPECT_EQ(layout.sequence_state_bytes(), (20 * 402 + 23 * 134) * 528 + 32 + 86016);
 }
 
 }  // namespace

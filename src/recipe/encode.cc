@@ -44,4 +44,8 @@ Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer) {
   return ids;
 }
 
+std::optional<TokenId> assistant_token_id(const Tokenizer& tokenizer) {
+  return tokenizer.id_of_added(control::kAssistant);
+}
+
 }  // namespace deepinfer

@@ -79,6 +79,9 @@ Result<std::vector<TokenId>> encode(const RenderedPrompt& prompt, const Tokenize
 // lacks are left out. kNotFound when it has no end of sentence.
 Result<std::vector<TokenId>> stop_token_ids(const Tokenizer& tokenizer);
 
+// The token with which the model's turn begins; null when the tokenizer lacks it.
+std::optional<TokenId> assistant_token_id(const Tokenizer& tokenizer);
+
 // How many tokens stand for an image of that size (docs/spec/recipe.md 3.6).
 int64_t image_token_count(int64_t width, int64_t height);
 

@@ -234,7 +234,7 @@ TEST_F(EngineTest, SeveralAnswersHaveIdsInARowAndSeedsOfTheirOwn) {
     Collector alone;
     ASSERT_TRUE(engine_->submit(one, alone.sink()).ok());
     alone.wait();
-    EXPECT_EQ(alone.tokens, answers[i]);
+    EXPECT_EQ(alone.tokens, answers[i]) << (alone.last.error ? alone.last.error->message() : "");
   }
 }
 

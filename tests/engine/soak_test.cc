@@ -32,13 +32,13 @@ TEST(EngineSoakTest, NothingLeaksAndEverythingEnds) {
   int64_t requests = 0, cancelled = 0;
   for (int depth = 0; std::chrono::steady_clock::now() < end; depth = 1 - depth) {
     Counters counters;
-    const bool exact = rng() % 2 == 0;
+    const auto mode = static_cast<ContextMode>(rng() % 3);
     auto model = load_model(model_directory("mini"),
                             {.num_threads = 1 + static_cast<int>(rng() % 2), .max_context_tokens = 700, .max_sequences = 14,
                              .num_blocks = 10 + static_cast<int64_t>(rng() % 30), .max_batch_tokens = 64});
     ASSERT_NE(model, nullptr);
     Engine engine(std::move(model),
-                  {.reserve_tokens = 1, .exact = exact, .swap_blocks = static_cast<int64_t>(rng() % 12),
+                  {.reserve_tokens = 1, .context_mode = mode, .swap_blocks = static_cast<int64_t>(rng() % 12),
                    .scheduling_depth = depth},
                   counters);
     std::vector<std::unique_ptr<Receiver>> receivers;
@@ -51,7 +51,7 @@ TEST(EngineSoakTest, NothingLeaksAndEverythingEnds) {
       request.max_tokens = 1 + static_cast<int64_t>(rng() % 80);
       request.n = rng() % 10 == 0 ? 2 : 1;
       request.priority = static_cast<int32_t>(rng() % 4);
-      request.exact = rng() % 4 == 0;
+      if (rng() % 2 == 0) request.context_mode = static_cast<ContextMode>(rng() % 3);
       if (rng() % 20 == 0) request.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(rng() % 300);
       receivers.push_back(std::make_unique<Receiver>(request.n));
       const auto id = engine.submit(std::move(request), receivers.back()->sink());

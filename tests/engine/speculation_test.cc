@@ -110,7 +110,8 @@ struct Setting {
   SpeculationOptions speculation;
   int depth = 0;
   int64_t blocks = 0, states = 12, swap_blocks = -1;
-  bool exact = false, cache = false;
+  ContextMode mode = ContextMode::kStable;
+  bool cache = false;
 };
 
 class SpeculationTest : public testing::Test {
@@ -151,7 +152,7 @@ class SpeculationTest : public testing::Test {
                                          .max_batch_tokens = 128});
     Counters counters;
     EngineOptions options;
-    options.exact = setting.exact;
+    options.context_mode = setting.mode;
     options.prefix_cache = setting.cache;
     options.reserve_tokens = 1;
     options.scheduling_depth = setting.depth;
@@ -247,12 +248,12 @@ TEST_F(SpeculationTest, NorUnderPreemptionBySwapAndRecomputation) {
 
 TEST_F(SpeculationTest, NorWithPrefixHitsInExactMode) {
   lengthen_prompts(140);  // a state is kept at the end of the first block
-  const auto expected = run({.speculation = kOff, .exact = true});
+  const auto expected = run({.speculation = kOff, .mode = ContextMode::kExact});
   // Enough of both that the second round finds the first.
   expect_same(run({.speculation = kFive,
                    .blocks = 400 + 8 * kPrompts,
                    .states = 200 + 4 * kPrompts,
-                   .exact = true,
+                   .mode = ContextMode::kExact,
                    .cache = true},
                   2),
               expected);

@@ -1,6 +1,6 @@
 // Path invariance through the engine: the logits rows that the tokens of a request are drawn from, and the
 // tokens, are the same bits whatever runs beside it, however it is cut, paused, moved or resumed, with drafts
-// and without (docs/spec/decisions.md 1 to 3). The reference of each mode is a lone cold run, itself held to an oracle
+// and without (docs/context-modes.md). The reference of each mode is a lone cold run, itself held to an oracle
 // that runs every row through every layer under the same window cut. Prints how many rows were compared.
 #include <cstdio>
 #include "../engine/engine_store_support.h"
@@ -11,9 +11,9 @@ namespace {
 
 struct Subject {
   const char* model;
-  bool exact;
+  ContextMode mode;
   int depth;
-  int64_t prompt;  // long enough for real selections and, in bounded mode, for a cut
+  int64_t prompt;  // long enough for real selections and, in stable and bounded mode, for a cut
   bool drafts;     // five behind every token; the reference has none
 };
 
@@ -37,9 +37,15 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     ASSERT_TRUE(checkpoint.ok());
     config_ = checkpoint->config();
     prompt_ = random_ids(7, GetParam().prompt, config_.vocab_size);
+    // A turn of the model in the middle, and its next one begins with the answer.
+    turns_ = {.assistant = {static_cast<int32_t>(config_.vocab_size) - 3},
+              .end = {static_cast<int32_t>(config_.vocab_size) - 4}};
+    prompt_[prompt_.size() / 2] = turns_.assistant[0];
+    prompt_[prompt_.size() / 2 + 20] = turns_.end[0];
+    prompt_.back() = turns_.assistant[0];
     // The reference of a subject, held to the oracle once.
     static std::map<std::string, Outcome> references;
-    Outcome& reference = references[fmt::format("{} {}", GetParam().model, GetParam().exact)];
+    Outcome& reference = references[fmt::format("{} {}", GetParam().model, context_mode_name(GetParam().mode))];
     if (reference.tokens.empty()) {
       open({.drafts = false});
       reference = run(prompt_);
@@ -50,7 +56,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
   }
   void TearDown() override {
     std::printf("%s, %s mode, depth %d%s: %lld logit rows compared\n", GetParam().model,
-                GetParam().exact ? "exact" : "bounded", GetParam().depth, GetParam().drafts ? ", drafts" : "",
+                std::string(context_mode_name(GetParam().mode)).c_str(), GetParam().depth, GetParam().drafts ? ", drafts" : "",
                 static_cast<long long>(comparisons_));
     if (engine_ != nullptr && GetParam().drafts && longest_answer_ > 2) {
       EXPECT_GT(engine_->stats().verified[0], 0);
@@ -72,10 +78,10 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     engine_ = std::make_unique<Engine>(std::move(model),
                                        EngineOptions{.prefill_rows = setup.prefill_rows,
                                                      .reserve_tokens = 1,
-                                                     .exact = GetParam().exact,
+                                                     .context_mode = GetParam().mode,
+                                                     .turn_tokens = turns_,
                                                      .prefix_cache = setup.cache,
-                                                     .state_ttl = setup.keep_states ? std::chrono::hours(1)
-                                                                                    : std::chrono::hours(0),
+                                                     .keep_states = setup.keep_states,
                                                      .swap_blocks = setup.swap_blocks,
                                                      .store = store,
                                                      .scheduling_depth = GetParam().depth,
@@ -103,7 +109,8 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     const auto id = engine_->submit(request(ids, answer), receiver.sink());
     EXPECT_TRUE(id.ok()) << id.error().message();
     receiver.wait();
-    EXPECT_EQ(receiver.end().finish_reason, FinishReason::kLength);
+    EXPECT_EQ(receiver.end().finish_reason, FinishReason::kLength)
+        << (receiver.end().error ? receiver.end().error->message() : "");
     return {receiver.tokens[0], record_->rows(*id), receiver.end().cached_tokens};
   }
 
@@ -127,7 +134,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
     ASSERT_NE(model, nullptr);
     std::vector<BlockId> table;
     for (int64_t i = 0; i <= (n + kAnswer) / kBlockTokens; ++i) table.push_back(static_cast<BlockId>(i));
-    if (!GetParam().exact) cut.decoder_first = std::max<int64_t>(0, n - 140);
+    cut.decoder_first = first_decoder_row(GetParam().mode, prompt, turns_, 140);
     cut.mask_decoder = true;
     const std::span<const int32_t> ids(prompt);
     if (cut.write_first > 0) {  // what stands in the cache: a cold run of the stored part
@@ -153,6 +160,7 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
   std::string directory_;
   ModelConfig config_;
   std::vector<int32_t> prompt_;
+  TurnTokens turns_;
   StoreOnDisk disk_;
   Counters counters_;
   std::unique_ptr<LogitsRecord> record_;
@@ -258,14 +266,14 @@ TEST_P(EngineInvarianceTest, ForksAreTheAnswersOfRequestsOfTheirOwn) {
 }
 
 TEST_P(EngineInvarianceTest, WarmPrefixHits) {
-  // Exact mode: a state was kept at every length, and resuming it gives the cold bits. Bounded mode: the same where the
-  // state stands before the decoder's tail.
+  // A state was kept at every length, and resuming it gives the cold bits.
   open({.cache = true});
   const int64_t n = GetParam().prompt;
-  for (int64_t length = 40; length < n - (GetParam().exact ? 1 : 140); length += 61) {
+  const int64_t decoder_first = first_decoder_row(GetParam().mode, prompt_, turns_, 140);
+  for (int64_t length = 40; length < n - 1; length += 61) {
     run({prompt_.begin(), prompt_.begin() + length}, 1);
     const Outcome got = run(prompt_);
-    EXPECT_GE(got.cached, length);
+    EXPECT_GE(got.cached, GetParam().mode == ContextMode::kExact ? length : std::min(length, decoder_first) - 1);
     expect_same(got, expected_, "hit at " + std::to_string(length));
     if (HasFatalFailure()) return;
     // A neighbour prompt pushes the states of this one out now and then; the next round must not care.
@@ -275,7 +283,7 @@ TEST_P(EngineInvarianceTest, WarmPrefixHits) {
 }
 
 TEST_P(EngineInvarianceTest, AHitAtEveryLength) {
-  if (!GetParam().exact) GTEST_SKIP() << "the cut of a prompt moves with its length";
+  if (GetParam().mode != ContextMode::kExact) GTEST_SKIP() << "the cut of a prompt moves with its length";
   const int64_t longest = std::min<int64_t>(1024, config_.max_position_embeddings - 2);
   const auto ids = random_ids(3, longest, config_.vocab_size);
   auto model = load_model(directory_, {.max_context_tokens = longest + 1, .max_batch_tokens = longest});
@@ -290,7 +298,7 @@ TEST_P(EngineInvarianceTest, AHitAtEveryLength) {
   auto second = load_model(directory_, {.max_context_tokens = longest + 2, .max_sequences = 8});
   ASSERT_NE(second, nullptr);
   engine_ = std::make_unique<Engine>(std::move(second),
-                                     EngineOptions{.exact = true, .logits_probe = record_->probe()}, counters_);
+                                     EngineOptions{.context_mode = ContextMode::kExact, .logits_probe = record_->probe()}, counters_);
   const int64_t vocab = config_.vocab_size;
   for (int64_t length = 1; length <= longest; ++length) {
     const Outcome got = run({ids.begin(), ids.begin() + length}, 1);
@@ -310,12 +318,12 @@ TEST_P(EngineInvarianceTest, AfterEvictionAndReuse) {
   for (uint32_t i = 0; i < 6; ++i) run(stranger(i, GetParam().prompt - 20 - i), 4);
   EXPECT_GT(engine_->stats().misses_absent, 0);
   const Outcome again = run(prompt_);
-  if (GetParam().exact || again.cached == 0) expect_same(again, expected_, "after eviction");
+  if (GetParam().mode != ContextMode::kBounded || again.cached == 0) expect_same(again, expected_, "after eviction");
 }
 
 // Bounded mode: a hit without its windows is a result of its own. It equals its oracle and itself.
 TEST_P(EngineInvarianceTest, ReplayedHitsEqualTheirOracle) {
-  if (GetParam().exact) GTEST_SKIP() << "exact mode replays nothing at these lengths";
+  if (GetParam().mode != ContextMode::kBounded) GTEST_SKIP() << "no hit of the other modes has bits of its own";
   const int64_t n = GetParam().prompt, window = config_.sliding_window;
   for (const int64_t stored : {int64_t{128}, n / kBlockTokens * kBlockTokens}) {
     open({.cache = true, .keep_states = false});
@@ -331,18 +339,16 @@ TEST_P(EngineInvarianceTest, ReplayedHitsEqualTheirOracle) {
   }
 }
 
-// After a restart windows are gone and blocks come from disk. Exact mode: the bits of a cold run, by a replay of the full
-// reach or as a miss. Bounded mode: its own oracle, the same as that of a hit in memory whose windows are lost.
+// After a restart windows are gone and blocks come from disk. Exact and stable mode: the bits of a cold run, by a replay of
+// the reach or as a miss. Bounded mode: its own oracle, the same as that of a hit in memory whose windows are lost.
 TEST_P(EngineInvarianceTest, T01_AfterARestartFromTheStore) {
   const int64_t n = GetParam().prompt, full = (n - 1) / kBlockTokens * kBlockTokens;
   open({.cache = true, .store = true});
   expect_same(run(prompt_), expected_, "cold, with a store");
   open({.cache = true, .store = true});
   const Outcome first = run(prompt_);
-  if (GetParam().exact) {
+  if (GetParam().mode != ContextMode::kBounded) {
     expect_same(first, expected_, "after a restart");
-    const int64_t reach = config_.num_hidden_layers * (config_.sliding_window - 1);
-    EXPECT_EQ(first.cached, full > reach ? full : 0);
   } else {
     EXPECT_EQ(first.cached, full);
     const int64_t start = std::max<int64_t>(0, std::min(full, n - 140) - config_.sliding_window);
@@ -359,13 +365,15 @@ TEST_P(EngineInvarianceTest, T01_AfterARestartFromTheStore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EngineInvarianceTest,
-                         testing::Values(Subject{"tiny", false, 0, 300, true},
-                                         Subject{"tiny", true, 1, 300, false},
-                                         Subject{"mini", false, 1, 330, false},
-                                         Subject{"mini", true, 0, 330, true},
-                                         Subject{"mini", false, 1, 330, true}),
+                         testing::Values(Subject{"tiny", ContextMode::kBounded, 0, 300, true},
+                                         Subject{"tiny", ContextMode::kStable, 1, 300, false},
+                                         Subject{"tiny", ContextMode::kExact, 1, 300, false},
+                                         Subject{"mini", ContextMode::kBounded, 1, 330, false},
+                                         Subject{"mini", ContextMode::kExact, 0, 330, true},
+                                         Subject{"mini", ContextMode::kStable, 1, 330, false},
+                                         Subject{"mini", ContextMode::kStable, 0, 330, true}),
                          [](const auto& info) {
-                           return std::string(info.param.model) + (info.param.exact ? "Exact" : "Bounded") +
+                           return std::string(info.param.model) + "_" + std::string(context_mode_name(info.param.mode)) +
                                   "Depth" + std::to_string(info.param.depth) +
                                   (info.param.drafts ? "Drafts" : "");
                          });
