@@ -370,8 +370,9 @@ void write_chat_usage(JsonWriter& json, const Usage& usage) {
       .member("total_tokens", usage.prompt_tokens + usage.completion_tokens)
       .key("prompt_tokens_details")
       .begin_object()
-      .member("cached_tokens", usage.cached_tokens)
-      .end_object();
+      .member("cached_tokens", usage.cached_tokens);
+  if (usage.context_mode) json.member("context_mode", context_mode_name(*usage.context_mode));
+  json.end_object();
   if (usage.reasoning_tokens) {
     json.key("completion_tokens_details")
         .begin_object()

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "api/error.h"
+#include "base/context_mode.h"
 #include "base/status.h"
 #include "recipe/recipe.h"
 #include "sampling/sampling.h"
@@ -60,6 +61,7 @@ struct GenerationRequest {
   bool constrains_calls = false;     // calls keep to their tools' schemas even where none is strict or forced
   std::optional<int64_t> thinking_budget;  // most tokens of thinking
   bool stream = false;
+  std::optional<ContextMode> context_mode;  // absent: the server's
   bool speculation = true;  // drafts may be used, where the server does so at all
   std::string user_id, cache_salt;  // cached prompts are shared only where both are equal
 };
@@ -97,6 +99,7 @@ struct Usage {
   int64_t cached_tokens = 0;  // of the prompt, found in the KV cache
   int64_t completion_tokens = 0;
   std::optional<int64_t> reasoning_tokens;  // of the completion; only when thinking
+  std::optional<ContextMode> context_mode = {};  // in which it ran
 };
 
 enum class AnswerEnd {

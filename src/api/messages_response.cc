@@ -11,8 +11,9 @@ void write_usage(JsonWriter& json, const Usage& usage) {
       .member("cache_creation_input_tokens", 0)
       .member("cache_read_input_tokens", usage.cached_tokens)
       .member("output_tokens", usage.completion_tokens)
-      .member("service_tier", "standard")
-      .end_object();
+      .member("service_tier", "standard");
+  if (usage.context_mode) json.member("context_mode", context_mode_name(*usage.context_mode));
+  json.end_object();
 }
 
 std::string_view stop_reason(AnswerEnd end) {

@@ -225,6 +225,16 @@ Result<int64_t> integer_field(const JsonRef& field) {
   return value;
 }
 
+static Status parse_context_mode(const JsonRef& field, GenerationRequest& request) {
+  if (!given(field)) return {};
+  ASSIGN_OR_RETURN(const std::string name, required_string(field));
+  request.context_mode = context_mode_of(name);
+  if (request.context_mode) return {};
+  return Error(Code::kInvalidArgument,
+               "invalid request body: {}: unknown variant `{}`, expected one of `exact`, `stable`, `bounded`",
+               field.path(), name);
+}
+
 Status parse_sampling(const JsonRef& body, GenerationRequest& request) {
   SamplingParams& sampling = request.sampling;
   ASSIGN_OR_RETURN(sampling.temperature, number_or(body["temperature"], 1.0));
@@ -245,6 +255,7 @@ Status parse_sampling(const JsonRef& body, GenerationRequest& request) {
   }
   ASSIGN_OR_RETURN(request.salvage, boolean_or(body["salvage"], true));
   ASSIGN_OR_RETURN(request.speculation, boolean_or(body["speculation"], true));
+  RETURN_IF_ERROR(parse_context_mode(body["context_mode"], request));
   RETURN_IF_ERROR(parse_penalty(body["frequency_penalty"], sampling.frequency_penalty));
   RETURN_IF_ERROR(parse_penalty(body["presence_penalty"], sampling.presence_penalty));
   ASSIGN_OR_RETURN(sampling.repetition_penalty, number_or(body["repetition_penalty"], 1.0));

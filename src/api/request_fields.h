@@ -41,7 +41,7 @@ Result<int64_t> integer_field(const JsonRef& field);
 Status parse_thinking_switches(const JsonRef& body, Conversation& conversation, Thinking& asked);
 
 // temperature, top_p, top_k, min_p, seed, penalties, logit_bias; what ends an answer and what it may hold by token ids;
-// whose cache it shares; the switches `salvage` and `speculation`.
+// whose cache it shares; the switches `salvage` and `speculation`, and `context_mode`.
 Status parse_sampling(const JsonRef& body, GenerationRequest& request);
 
 // Where a field is not done. kUnimplemented names the first one that asks for something.

@@ -99,8 +99,9 @@ void write_usage(JsonWriter& json, const Usage& usage) {
       .member("input_tokens", usage.prompt_tokens)
       .key("input_tokens_details")
       .begin_object()
-      .member("cached_tokens", usage.cached_tokens)
-      .end_object()
+      .member("cached_tokens", usage.cached_tokens);
+  if (usage.context_mode) json.member("context_mode", context_mode_name(*usage.context_mode));
+  json.end_object()
       .member("output_tokens", usage.completion_tokens)
       .key("output_tokens_details")
       .begin_object()

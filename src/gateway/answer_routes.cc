@@ -25,7 +25,7 @@ void answer(GatewayCore& core, const ExchangePtr& exchange, AnswerJob given) {
 void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  const AnswerIdentity identity = core.new_identity("chatcmpl-");
+  const AnswerIdentity identity = core.new_identity("chatcmpl-", *request);
   auto writer = make_chat_writer(identity, *request);
   answer(core, exchange, {Protocol::kChat, std::move(*request), std::move(writer), identity.call_id_key});
 }
@@ -36,14 +36,14 @@ void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const st
   for (RawPrompt& prompt : request->raw_prompts) {
     if (prompt.ids && request->echo) prompt.text = core.tokenizer().decode(*prompt.ids);
   }
-  auto writer = make_completions_writer(core.new_identity("cmpl-"), *request);
+  auto writer = make_completions_writer(core.new_identity("cmpl-", *request), *request);
   answer(core, exchange, {Protocol::kCompletions, std::move(*request), std::move(writer)});
 }
 
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   Result<MessagesRequest> request = parse_messages_request(exchange->request().body, core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
-  const AnswerIdentity identity = core.new_identity("msg_");
+  const AnswerIdentity identity = core.new_identity("msg_", *request);
   auto writer = make_messages_writer(identity, *request);
   answer(core, exchange, {Protocol::kMessages, std::move(*request), std::move(writer), identity.call_id_key});
 }

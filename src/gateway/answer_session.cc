@@ -60,6 +60,7 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   out.tenant = service.tenant;
   out.constraint = restrict_tokens(std::move(constraint), token_rules(service, request, out.stop_ids),
                                    service.parts.tokens.vocab_size());
+  out.context_mode = request.context_mode;
   out.speculation = request.speculation;
   return out;
 }
@@ -106,6 +107,7 @@ AnswerSession::AnswerSession(const AnswerService& service, std::shared_ptr<HttpE
                            job_.request.conversation.tools_active()),
       exchange_(std::move(exchange)) {
   times_.arrived = service_.parts.clock.now();
+  usage_.context_mode = job_.request.context_mode.value_or(service_.context_mode);
   if (job_.request.raw_prompts.empty() && job_.request.conversation.thinking) usage_.reasoning_tokens = 0;
 }
 

@@ -22,6 +22,7 @@ struct AnswerService {
   GatewayParts parts;
   std::string served_model_name;
   std::string system_fingerprint;
+  ContextMode context_mode = ContextMode::kStable;
   std::string tenant;  // whose KV blocks they are; a name made from the API key
   std::vector<TokenId> stop_ids;
   std::chrono::milliseconds keep_alive_interval;

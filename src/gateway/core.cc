@@ -43,6 +43,7 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
       service_{.parts = std::move(parts),
                .served_model_name = options_.served_model_name,
                .system_fingerprint = options_.system_fingerprint,
+               .context_mode = options_.context_mode,
                .tenant = tenant_of(options_.api_key),
                .stop_ids = std::move(stop_ids),
                .keep_alive_interval = options_.keep_alive_interval,
@@ -82,12 +83,13 @@ std::string GatewayCore::new_id(std::string_view prefix) const {
   return fmt::format("{}{:016x}{:016x}", prefix, random(), random());
 }
 
-AnswerIdentity GatewayCore::new_identity(std::string_view id_prefix) const {
+AnswerIdentity GatewayCore::new_identity(std::string_view id_prefix, const GenerationRequest& request) const {
   AnswerIdentity identity;
   identity.id = new_id(id_prefix);
   identity.created = now_s();
   identity.model = service_.served_model_name;
-  identity.system_fingerprint = service_.system_fingerprint;
+  const ContextMode mode = request.context_mode.value_or(service_.context_mode);
+  identity.system_fingerprint = fmt::format("{}-{}", service_.system_fingerprint, context_mode_name(mode));
   identity.call_id_key = service_.parts.random();
   return identity;
 }

@@ -50,7 +50,7 @@ class GatewayCore {
 
   // An id of a prefix and 32 hexadecimal digits.
   std::string new_id(std::string_view prefix) const;
-  AnswerIdentity new_identity(std::string_view id_prefix) const;
+  AnswerIdentity new_identity(std::string_view id_prefix, const GenerationRequest& request) const;
   // Compiles what the request's answers have to keep to, without holding up this thread, and goes on with
   // `then` on the strand of the exchange; or refuses the request. At once when there is nothing to compile.
   // Whoever leaves meanwhile is forgotten.

@@ -25,7 +25,8 @@ namespace deepinfer {
 struct GatewayOptions {
   HttpServerOptions http;  // error_response is set by the gateway
   std::string served_model_name;
-  std::string system_fingerprint;
+  std::string system_fingerprint;  // "-" and the context mode of the request are put behind it
+  ContextMode context_mode = ContextMode::kStable;  // of requests that name none
   std::string api_key;       // empty: everyone may ask
   std::string allow_origin;  // of pages elsewhere, or "*"; empty: none
   // Streams say that they live, and whole answers send white space, when nothing else was said for so long.

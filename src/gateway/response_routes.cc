@@ -117,7 +117,7 @@ std::string with_status(const std::string& text, std::string_view status, std::o
 // Stores what begins, and runs it.
 void begin_response(GatewayCore& core, const ExchangePtr& exchange, ResponsesRequest request,
                     const std::string& previous_id, AnswerJob job) {
-  const AnswerIdentity identity = core.new_identity("resp_");
+  const AnswerIdentity identity = core.new_identity("resp_", request);
   const std::string& owner = core.owner();
   StoredResponse stored;
   stored.id = identity.id;
