@@ -12,6 +12,7 @@
 #include "apps/plan_command.h"
 #include "apps/recipe_check_command.h"
 #include "apps/serve_command.h"
+#include "apps/simulate_command.h"
 #include "apps/tokenize_command.h"
 #include "apps/verify_command.h"
 #include "base/log.h"
@@ -28,6 +29,7 @@ constexpr AddCommand kCommands[] = {
     add_verify_command,
     add_kv_command,
     add_plan_command,
+    add_simulate_command,
     add_calibrate_command,
     add_make_checkpoint_command,
     add_tokenize_command,

@@ -68,7 +68,7 @@ struct Deployment {
   Term<Pure> peak_reads = m.input("peak_reads", "Peak reads against the mean", 4, kTimes,
                                   {1, 10, "published peaks are 7 times the mean derived", kLowConfidence});
   Term<Bytes> index_entry = m.input("index_entry", "Index memory of a block", 14, kBytes,
-                                    {12, 64, "12 bytes at 90 % load (src/store/index.h)"});
+                                    {12, 64, "12 bytes at 90 % load (src/store/log/index.h)"});
   Term<Bytes> window_bytes =
       m.input("window_bytes", "Window state of an answer", 2.9, kMegabytes, {1.5, 3.2, "128 rows x 43 layers x 528 B"});
   Term<Seconds> window_life = m.input("window_life", "Time a window state is kept", 180, kSeconds,
