@@ -90,7 +90,7 @@ struct Reader {
   const char* protocol;  // of the recordings
   const char* corpus;
   std::function<bool(const std::string& body)> read;
-  std::vector<std::string> bodies;  // for what the recordings do not reach
+  std::vector<std::string> bodies = {};
 };
 
 bool read_responses(const std::string& body) {
@@ -102,107 +102,36 @@ bool read_responses(const std::string& body) {
   return json.ok() && previous_response_id(*json).ok() && parse_responses_request(*json, context).ok();
 }
 
-// Fields that every path reads.
-constexpr char kShared[] =
-    R"("structured_outputs":{"json_object":true},"so_args":null,"think":true,"cache_salt":"s","stop_token_ids":[1],"min_tokens":1)";
+// Bodies that reach what the recordings do not, one a line, all of them right.
+std::vector<std::string> bodies_of(const char* schema) {
+  std::ifstream file(source_path(fmt::format("tests/data/requests/{}.jsonl", schema)));
+  std::vector<std::string> bodies;
+  for (std::string line; std::getline(file, line);) bodies.push_back(line);
+  EXPECT_FALSE(bodies.empty()) << schema;
+  return bodies;
+}
 
 std::vector<Reader> readers() {
-  const std::string chat = R"({"model":"m","messages":[{"role":"user","content":"x"}],)";
-  const std::string so_args =
-      R"("so_args":{"schema_type":"regex","schema":"a","trigger_token_ids":[1],"bound_token_id":2}})";
-  const auto reads_chat = [](const std::string& body) { return parse_chat_request(body, "m").ok(); };
   std::vector<Reader> all = {
-      {"ChatRequest",
-       "chat_completions",
-       "chat_request",
-       reads_chat,
-       {chat + kShared + "}", chat + so_args,
-        chat +
-            R"("functions":[{"name":"f","description":"d","parameters":{"type":"object"},"strict":false}],"function_call":{"name":"f"}})",
-        chat +
-            R"("tools":[{"type":"custom","custom":{"name":"f","description":"d","format":{"type":"grammar","grammar":{"syntax":"regex","definition":"a"}}}}],
-                  "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"custom","custom":{"name":"f"}}]}}})",
-        chat +
-            R"("tools":[{"type":"custom","custom":{"name":"f"}}],"tool_choice":{"type":"custom","custom":{"name":"f"}}})",
-        chat +
-            R"("response_format":{"type":"json_schema","json_schema":{"schema":{}}},"chat_template_kwargs":{"task":"title"},
-                  "reasoning":{"effort":"low","max_tokens":5,"enabled":true},"stream":true,"stream_options":{"include_usage":true}})",
-        chat + R"("response_format":{"type":"json_schema","schema":{}}})",
-        chat + R"("response_format":{"type":"regex","regex":"a"}})",
-        chat + R"("response_format":{"type":"regex","pattern":"a"}})",
-        R"({"model":"m","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":"data:image/png;base64,AAAA"}},
-            {"type":"image_url","image_url":{"url":"https://x/y","detail":"low"}}],"task":"title"},
-            {"role":"assistant","reasoning_details":[{"text":"t"}],"function_call":{"name":"f","arguments":"{}"}},
-            {"role":"function","name":"f","content":"r"},
-            {"role":"assistant","tool_calls":[{"id":"a","type":"custom","custom":{"name":"g","input":"i"}},{"id":"b","function":{"name":"f","arguments":"{}"}}]},
-            {"role":"tool","tool_call_id":"a","content":"r"},{"role":"tool","tool_call_id":"b","content":"r"},
-            {"role":"assistant","content":"x","prefix":true}]})"}},
-      {"CompletionsRequest",
-       "completions",
-       "completions_request",
-       [](const std::string& body) { return parse_completions_request(body, "m").ok(); },
-       {std::string(R"({"model":"m","prompt":"x",)") + kShared + "}", R"({"model":"m","prompt":"x",)" + so_args,
-        R"({"model":"m","prompt":"x","stream":true,"stream_options":{"include_usage":true},"response_format":{"type":"json_schema","json_schema":{"schema":{}}}})",
-        R"({"model":"m","prompt":"x","response_format":{"type":"json_schema","schema":{}}})",
-        R"({"model":"m","prompt":"x","response_format":{"type":"regex","regex":"a"}})"}},
-      {"MessagesRequest",
-       "messages",
-       "messages_request",
-       [](const std::string& body) { return parse_messages_request(body, "m").ok(); },
-       {chat + kShared + "}", chat + so_args,
-        chat +
-            R"("tools":[{"name":"f","type":"custom","description":"d","input_schema":{"type":"object"},"strict":true,"defer_loading":false}],
-                  "tool_choice":{"type":"tool","name":"f","disable_parallel_tool_use":true},"thinking":{"type":"enabled","budget_tokens":5,"display":"omitted"},
-                  "output_config":{"effort":"low","format":{"type":"json_schema","schema":{}}}})",
-        chat + R"("output_format":{"type":"json_schema","json_schema":{"schema":{}}}})",
-        chat + R"("output_format":{"type":"regex","regex":"a"}})",
-        chat + R"("output_config":{"format":{"type":"json_schema","json_schema":{"schema":{}}}}})",
-        chat + R"("output_config":{"format":{"type":"regex","regex":"a"}}})",
-        R"({"model":"m","tools":[{"name":"f","input_schema":{"type":"object"}}],"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[
-            {"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},{"type":"image","source":{"type":"url","url":"https://x/y"}},
-            {"type":"document","source":{"type":"text","data":"d"}},{"type":"document","source":{"type":"base64","media_type":"x"}},
-            {"type":"search_result","title":"t","source":"s","content":[{"type":"text","text":"x"}]}]},
-            {"role":"system","content":[{"type":"tool_addition","tool":{"name":"f"}}]},
-            {"role":"assistant","content":[{"type":"thinking","thinking":"t"},{"type":"tool_use","id":"a","name":"f","input":{}}]},
-            {"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"tool_reference","tool_name":"f"},{"type":"text","text":"x"},
-              {"type":"image","source":{"type":"url","url":"https://x/y"}},{"type":"document","source":{"type":"text","data":"d"}},
-              {"type":"image","source":{"type":"base64","media_type":"image/png","data":"AAAA"}},
-              {"type":"search_result","title":"t","source":"s","content":[{"type":"text","text":"x"}]}]}]}]})"}},
-      {"ResponsesRequest",
-       "responses",
-       "responses_request",
-       read_responses,
-       {std::string(R"({"model":"m","input":"x",)") + kShared + "}", R"({"model":"m","input":"x",)" + so_args,
-        R"({"model":"m","instructions":"x","reasoning":{"effort":"low","max_tokens":5,"summary":"auto"},"text":{"format":{"type":"json_schema","json_schema":{"schema":{}}},"verbosity":"low"}})",
-        R"({"model":"m","input":"x","text":{"format":{"type":"json_schema","schema":{}}}})",
-        R"({"model":"m","input":"x","text":{"format":{"type":"regex","regex":"a"}}})",
-        R"({"model":"m","input":"x","tools":[{"type":"namespace","name":"n","description":"d","tools":[{"type":"function","name":"f","description":"d","parameters":{"type":"object"},"strict":true}]},
-            {"type":"custom","name":"c","description":"d","format":{"type":"grammar","syntax":"regex","definition":"a"}},
-            {"type":"custom","name":"e","format":{"type":"grammar","grammar":{"syntax":"regex","definition":"a"}}},
-            {"type":"tool_search","execution":"client","description":"d","parameters":{"type":"object"}}],
-            "tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"c"}]}})",
-        R"({"model":"m","input":"x","tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"}})",
-        R"({"model":"m","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"x"},{"type":"input_image","image_url":"https://x/y","detail":"low"},
-            {"type":"refusal","refusal":"x"},{"type":"input_file"}]},{"type":"item_reference","id":"i"},
-            {"type":"reasoning","encrypted_content":"e"},{"type":"reasoning","content":[{"text":"t"}]},
-            {"type":"function_call","call_id":"a","name":"f","namespace":"n","arguments":"{}"},{"type":"custom_tool_call","call_id":"b","name":"c","input":"x"},
-            {"type":"tool_search_call","call_id":"d","arguments":{}},{"type":"local_shell_call","call_id":"e","action":{}},
-            {"type":"function_call_output","call_id":"a","output":[{"type":"input_text","text":"x"},{"type":"input_image","image_url":"https://x/y","detail":"low"},{"type":"refusal","refusal":"x"}]},
-            {"type":"custom_tool_call_output","call_id":"b","output":"x"},
-            {"type":"tool_search_output","call_id":"d","tools":[{"type":"function","name":"g","description":"d","parameters":{"type":"object"},"strict":false}]},
-            {"type":"local_shell_call_output","call_id":"e","output":"x"}]})"}},
-      {"TokenizeRequest",
-       "",
-       "",
-       [](const std::string& body) { return parse_tokenize_request(body, "m").ok(); },
-       {R"({"prompt":"x"})"}},
-      {"DetokenizeRequest",
-       "",
-       "",
-       [](const std::string& body) { return parse_detokenize_request(body).ok(); },
-       {R"({"tokens":[1]})"}},
+      {"ChatRequest", "chat_completions", "chat_request",
+       [](const std::string& body) { return parse_chat_request(body, "m").ok(); }},
+      {"CompletionsRequest", "completions", "completions_request",
+       [](const std::string& body) { return parse_completions_request(body, "m").ok(); }},
+      {"MessagesRequest", "messages", "messages_request",
+       [](const std::string& body) { return parse_messages_request(body, "m").ok(); }},
+      {"ResponsesRequest", "responses", "responses_request", read_responses},
   };
-  for (const std::string& body : all[0].bodies) all[4].bodies.push_back(body);  // messages may stand there too
+  for (Reader& reader : all) reader.bodies = bodies_of(reader.schema);
+  // Its messages are those of Chat.
+  std::vector<std::string> texts = all[0].bodies;
+  texts.push_back(R"({"prompt":"x"})");
+  all.push_back({"TokenizeRequest", "", "",
+                 [](const std::string& body) { return parse_tokenize_request(body, "m").ok(); }, texts});
+  all.push_back({"DetokenizeRequest",
+                 "",
+                 "",
+                 [](const std::string& body) { return parse_detokenize_request(body).ok(); },
+                 {R"({"tokens":[1]})"}});
   return all;
 }
 
