@@ -8,7 +8,7 @@ import pytest
 
 import served
 
-TIMEOUT_S = 600
+TIMEOUT_S = 900
 OPTIONS = [
     "--checks=not_a_server_error,status_code_conformance,content_type_conformance",
     "--phases=examples,coverage,fuzzing",
