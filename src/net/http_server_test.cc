@@ -401,7 +401,7 @@ TEST_F(HttpServerTest, StoppingLetsARunningAnswerEndAndClosesTheRest) {
 }
 
 // An answer may go on without its client, as background responses do. What is posted to it runs, whether or not any
-// socket is open; else whoever waits for the end of it waits for ever.
+// socket is open; else a reader that waits for its end waits for ever.
 TEST_F(HttpServerTest, APostRunsWhenNoSocketIsLeft) {
   for (int round = 0; round < 20; ++round) {
     std::promise<std::shared_ptr<HttpExchange>> begun;
