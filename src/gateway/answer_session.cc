@@ -302,8 +302,8 @@ void AnswerSession::take_end(Answer& answer, const EngineEvent& event) {
     case FinishReason::kCancelled:
       return finish(answer, OutputEnd::kLength, true);
     case FinishReason::kError:
-      log::error("a request failed: {}", event.error ? event.error->message() : "the engine gave no reason");
-      return fail(to_api_error(event.error.value_or(Error(Code::kInternal, "the engine gave no reason"))));
+      log::error("a request failed: {}", event.error ? event.error->message() : "the engine failed without a reason");
+      return fail(to_api_error(event.error.value_or(Error(Code::kInternal, "the engine failed without a reason"))));
   }
 }
 

@@ -73,7 +73,7 @@ Result<std::optional<GrammarSpec>> prepare_call_grammar(const GenerationRequest&
     } else if (grammar.kind == OutputGrammar::Kind::kJsonObject) {
       calls.or_schema = JsonValue(JsonValue::Object{{"type", "object"}});
     } else {
-      return Error(Code::kInvalidArgument, "{}: beside tools only JSON can be asked for", grammar.path);
+      return Error(Code::kInvalidArgument, "{}: with tools, only JSON formats are supported", grammar.path);
     }
   }
   ASSIGN_OR_RETURN(GrammarSpec spec, prepare_calls(calls));

@@ -18,7 +18,7 @@ std::string sha256(const std::string& text) {
   return digest;
 }
 
-// The tenant of an API key: its name is no secret, the key can't be had from it.
+// The tenant of an API key: its name is not secret, and the key cannot be derived from it.
 std::string tenant_of(const std::string& api_key) {
   if (api_key.empty()) return "default";
   std::string name = "key-";

@@ -53,7 +53,7 @@ class GatewayCore {
   AnswerIdentity new_identity(std::string_view id_prefix, const GenerationRequest& request) const;
   // Compiles what the request's answers have to keep to, without holding up this thread, and goes on with
   // `then` on the strand of the exchange; or refuses the request. At once when there is nothing to compile.
-  // Whoever leaves meanwhile is forgotten.
+  // A request that ends meanwhile is forgotten.
   void constrain(const ExchangePtr& exchange, const GenerationRequest& request,
                  std::function<void(std::shared_ptr<const OutputConstraint>, bool is_shaped)> then);
   // Runs the request and answers it, or refuses it. The session, or null. One that has a name can be

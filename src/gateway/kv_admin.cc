@@ -203,7 +203,7 @@ class Server : public KvAdmin {
     if (is("POST", "/kv/pin")) return pin(request.body);
     if (is("POST", "/kv/prefetch")) return prefetch(request.body);
     if (is("POST", "/kv/verify")) return verify(request.query);
-    return refusal(404, fmt::format("There is nothing at {} {}.", request.method, request.path));
+    return refusal(404, fmt::format("Unknown path: {} {}.", request.method, request.path));
   }
 
   Result<uint32_t> domain_of(std::string_view name) {

@@ -86,8 +86,7 @@ Status check_servable(const Conversation& conversation, const PromptFormat& form
   for (const Message& message : conversation.messages) {
     if (message.task && format.profile != PromptProfile::kReference) {
       return Error(Code::kUnimplemented,
-                   "task: this server's prompts have no quick instructions; they need "
-                   "`serve --prompt-profile reference`");
+                   "task: quick instructions require `serve --prompt-profile reference`");
     }
     if (message.images.empty()) continue;
     return Error(Code::kUnimplemented,

@@ -13,7 +13,7 @@
 
 namespace deepinfer {
 
-// Thoughts by the id of the call that followed; the ids are drawn at random, so whoever knows one was told
+// Thoughts by the id of the call that followed; the ids are drawn at random, so a client that knows one was told
 // it. The oldest go when all together are larger than the limit. Thread-safe.
 class ReasoningMemory {
  public:

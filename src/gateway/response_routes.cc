@@ -45,7 +45,7 @@ std::optional<ApiError> load_history(GatewayCore& core, const std::string& owner
     if (!stored.ok()) return to_api_error(stored.error());
     if (chain.size() == kMaxChain) {
       return to_api_error(Error(Code::kInvalidArgument,
-                                "previous_response_id: found more than {} responses in a row", kMaxChain));
+                                "previous_response_id: the chain is longer than {} responses", kMaxChain));
     }
     id = stored->previous_id;
     chain.push_back(std::move(*stored));

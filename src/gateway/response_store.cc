@@ -253,7 +253,7 @@ Status ResponseStore::erase_row(const std::string& owner, const std::string& id)
 Result<std::string> ResponseStore::secret() {
   std::string fresh(kSecretBytes, '\0');
   if (RAND_bytes(reinterpret_cast<unsigned char*>(fresh.data()), kSecretBytes) != 1) {
-    return Error(Code::kInternal, "no random bytes from the system");
+    return Error(Code::kInternal, "the system gave no random bytes");
   }
   Statement insert(database_, "INSERT OR IGNORE INTO settings (name, value) VALUES ('secret', ?)");
   if (!insert.text(fresh).run()) return failed("make a secret").error();

@@ -30,12 +30,12 @@ struct ResponseStoreOptions {
   int64_t max_bytes_per_owner = int64_t{256} << 20;
 };
 
-// Thread-safe; a call takes a fraction of a millisecond, however many responses there are. Whoever owns a
+// Thread-safe; a call takes a fraction of a millisecond, however many responses there are. The owner of a
 // response is a string that the caller makes of the client's key: nobody sees what another one stored. The file
 // holds what clients wrote and the secret: nobody but its owner may read it.
 class ResponseStore {
  public:
-  // kIo: the file can't be opened or is no such store.
+  // kIo: the file can't be opened or is not such a store.
   static Result<std::unique_ptr<ResponseStore>> open(ResponseStoreOptions options, const Clock& clock);
   ~ResponseStore();
   ResponseStore(const ResponseStore&) = delete;

@@ -220,13 +220,13 @@ void route(GatewayCore& core, const ExchangePtr& exchange) {
   if (!is_ascii(request.path)) {
     return core.refuse(
         exchange,
-        http_error(400, "The request path holds bytes that are no ASCII; they must be percent-encoded."));
+        http_error(400, "The request path contains non-ASCII bytes; percent-encode them."));
   }
   add_origin_headers(core, exchange);
   const Found found = find_route(request.method, plain_path(request.path));
   if (found.route == nullptr && found.allowed.empty()) {
     return core.refuse(
-        exchange, http_error(404, fmt::format("There is nothing at {} {}.", request.method, request.path)));
+        exchange, http_error(404, fmt::format("Unknown path: {} {}.", request.method, request.path)));
   }
   if (request.method == "OPTIONS") {
     exchange->add_header("Allow", found.allowed + ", OPTIONS");
@@ -234,20 +234,20 @@ void route(GatewayCore& core, const ExchangePtr& exchange) {
   }
   if (found.route == nullptr) {
     exchange->add_header("Allow", found.allowed);
-    return core.refuse(exchange, http_error(405, fmt::format("{} does not take {}; it takes {}.",
+    return core.refuse(exchange, http_error(405, fmt::format("{} does not support {}; use {}.",
                                                              request.path, request.method, found.allowed)));
   }
   if (!found.route->open && !has_key(core, request)) {
     exchange->add_header("WWW-Authenticate", "Bearer");
     return core.refuse(exchange,
                        http_error(401,
-                                  "This server needs its API key, as `Authorization: Bearer KEY` or "
-                                  "`x-api-key: KEY`; found none or another."));
+                                  "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or "
+                                  "`x-api-key: KEY`."));
   }
   const std::string name = percent_decoded(found.name);
   if (!is_utf8(name)) {
     return core.refuse(exchange,
-                       http_error(400, "The percent-encoded bytes of the request path are no UTF-8."));
+                       http_error(400, "The request path is not valid UTF-8 after percent-decoding."));
   }
   found.route->handle(core, exchange, name);
 }

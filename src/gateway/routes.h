@@ -44,9 +44,9 @@ void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::s
 void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::string& name);
 
 // ---- Text of a request's path and query ----
-// An escape that is none stays as it is.
+// An invalid escape stays as it is.
 std::string percent_decoded(std::string_view text);
-// For a message: bytes that are no plain ASCII become question marks.
+// For a message: non-ASCII bytes become question marks.
 std::string plain_ascii(std::string_view text);
 
 }  // namespace deepinfer
