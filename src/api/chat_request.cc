@@ -53,7 +53,7 @@ Status parse_template_task(const JsonRef& field, Conversation& conversation) {
   if (!given(field)) return {};
   Message& last = conversation.messages.back();
   if (last.role != Role::kUser) {
-    return Error(Code::kInvalidArgument, "{}: a task needs a last message of role `user`", field.path());
+    return Error(Code::kInvalidArgument, "{}: with a task, the last message must have the role `user`", field.path());
   }
   ASSIGN_OR_RETURN(last.task, parse_task_name(field));
   return {};

@@ -23,11 +23,11 @@ Result<RawPrompt> parse_ids(const JsonRef& field) {
   prompt.ids.emplace();
   ASSIGN_OR_RETURN(const auto elements, required_array(field));
   if (elements.empty())
-    return Error(Code::kInvalidArgument, "invalid request body: {}: found no token id", field.path());
+    return Error(Code::kInvalidArgument, "invalid request body: {}: expected at least one token id", field.path());
   for (const JsonRef& element : elements) {
     const Result<int64_t> id = element.int64();
     if (!id.ok()) return invalid_body(id.error());
-    if (*id < 0 || *id > INT32_MAX) return out_of_range(element.path(), "that of token ids");
+    if (*id < 0 || *id > INT32_MAX) return out_of_range(element.path(), "[0, 2147483647]");
     prompt.ids->push_back(static_cast<TokenId>(*id));
   }
   return prompt;
@@ -67,7 +67,7 @@ Status parse_suffix(const JsonRef& field, std::vector<RawPrompt>& prompts) {
   ASSIGN_OR_RETURN(const std::string suffix, required_string(field));
   for (RawPrompt& prompt : prompts) {
     if (prompt.ids)
-      return Error(Code::kInvalidArgument, "suffix: expected a prompt of text beside it, found token ids");
+      return Error(Code::kInvalidArgument, "suffix: expected a text prompt, found token ids");
     prompt.suffix = suffix;
   }
   return {};
@@ -122,7 +122,7 @@ Result<CompletionsRequest> parse_completions_request(std::string_view text, std:
   RETURN_IF_ERROR(parse_stream(body, request));
   ASSIGN_OR_RETURN(request.echo, boolean_or(body["echo"], false));
   if (request.echo && request.top_logprobs) {
-    return unsupported("logprobs", "together with echo: the prompt's own tokens are not scored");
+    return unsupported("logprobs", "with echo, the prompt's own tokens are not scored");
   }
   ASSIGN_OR_RETURN(request.user_id, string_or(body["user_id"], ""));
   return request;

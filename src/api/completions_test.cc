@@ -32,7 +32,7 @@ TEST(CompletionsRequestTest, FaultsNameTheirPlace) {
   const std::pair<const char*, const char*> wrong[] = {
       {"", "missing field `prompt`"},
       {R"("prompt":5)", "prompt: expected a string"},
-      {R"("prompt":[])", "prompt: found no token id"},
+      {R"("prompt":[])", "prompt: expected at least one token id"},
       {R"("prompt":["a",{}])", "prompt[1]: expected a string"},
       {R"("prompt":[1,"a"])", "prompt[1]: found string, expected integer"},
       {R"("prompt":[-1])", "prompt[0]"},

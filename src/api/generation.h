@@ -1,5 +1,5 @@
 // What every protocol asks for and how every protocol tells an answer: the one form between the wire and the
-// engine. A protocol turns its body into a GenerationRequest and brings an AnswerWriter; whoever runs the
+// engine. A protocol turns its body into a GenerationRequest and brings an AnswerWriter; the caller that runs the
 // request knows no protocol.
 #pragma once
 
@@ -29,7 +29,7 @@ struct RawPrompt {
   std::optional<std::vector<TokenId>> ids;
 };
 
-// What the answers must be, as the client wrote it; whoever runs the request checks and compiles it.
+// What the answers must be, as the client wrote it; the caller that runs the request checks and compiles it.
 struct OutputGrammar {
   enum class Kind { kJsonObject, kJsonSchema, kRegex, kEbnf, kChoice, kStructuralTag };
   Kind kind = Kind::kJsonObject;

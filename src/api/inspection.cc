@@ -50,7 +50,7 @@ Result<std::vector<TokenId>> parse_detokenize_request(std::string_view text) {
   for (const JsonRef& element : elements) {
     const Result<int64_t> id = element.int64();
     if (!id.ok()) return invalid_body(id.error());
-    if (*id < 0 || *id > INT32_MAX) return out_of_range(element.path(), "that of token ids");
+    if (*id < 0 || *id > INT32_MAX) return out_of_range(element.path(), "[0, 2147483647]");
     ids.push_back(static_cast<TokenId>(*id));
   }
   return ids;

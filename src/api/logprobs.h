@@ -8,7 +8,7 @@
 
 namespace deepinfer {
 
-// [{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}]. A token that holds no whole
+// [{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"}]}]. A token that holds no complete
 // characters is printed as \xNN escapes of all its bytes.
 void write_logprobs(JsonWriter& json, const std::vector<ScoredToken>& tokens);
 

@@ -84,7 +84,7 @@ Status parse_structured_outputs(const JsonRef& field, GenerationRequest& request
 
 Result<TokenId> token_id(const JsonRef& field) {
   ASSIGN_OR_RETURN(const int64_t id, integer_field(field));
-  if (id < 0 || id > INT32_MAX) return out_of_range(field.path(), "that of token ids");
+  if (id < 0 || id > INT32_MAX) return out_of_range(field.path(), "[0, 2147483647]");
   return static_cast<TokenId>(id);
 }
 
@@ -112,7 +112,7 @@ Status parse_so_args(const JsonRef& field, GenerationRequest& request) {
   }
   if (!given(field["bound_token_id"])) return {};
   if (request.trigger_ids.empty()) {
-    return Error(Code::kInvalidArgument, "invalid request body: {}: found no trigger_token_ids beside it",
+    return Error(Code::kInvalidArgument, "invalid request body: {}: it requires trigger_token_ids",
                  field["bound_token_id"].path());
   }
   ASSIGN_OR_RETURN(request.bound_id, token_id(field["bound_token_id"]));

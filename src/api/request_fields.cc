@@ -73,7 +73,7 @@ Status parse_logit_bias(const JsonRef& field, SamplingParams& sampling) {
     const std::optional<double> bias = member.value.number();
     if (error != std::errc() || stop != end || id < 0 || !bias || !(*bias >= -100 && *bias <= 100)) {
       return Error(Code::kInvalidArgument,
-                   "invalid request body: {}: found a key or value of another kind, expected token ids with "
+                   "invalid request body: {}: found a key or value of the wrong type, expected token ids with "
                    "numbers in [-100, 100]",
                    field.path());
     }

@@ -302,7 +302,7 @@ Status ResponsesInput::read_reference(const JsonRef& item) {
   }
   const std::optional<JsonValue> found = context_.find_item ? context_.find_item(id) : std::nullopt;
   if (!found) {
-    return Error(Code::kInvalidArgument, "{}: found no stored item with id '{}'; send the item itself",
+    return Error(Code::kInvalidArgument, "{}: no stored item has the id '{}'; send the item itself",
                  item.path(), id);
   }
   return read_item(JsonRef(*found, item.path()));

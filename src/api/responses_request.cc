@@ -115,7 +115,7 @@ Status parse_input(const JsonRef& body, const ResponsesContext& context, Respons
   RETURN_IF_ERROR(input.read(request.input_items, "input"));
   RETURN_IF_ERROR(input.finish());
   if (!conversation.messages.empty()) return {};
-  return Error(Code::kInvalidArgument, "input: found no item that this server knows, expected at least one");
+  return Error(Code::kInvalidArgument, "input: expected at least one supported item");
 }
 
 Status parse_switches(const JsonRef& body, const ResponsesContext& context, ResponsesRequest& request) {
@@ -125,11 +125,11 @@ Status parse_switches(const JsonRef& body, const ResponsesContext& context, Resp
   echo.store = store && context.store_by_default;
   ASSIGN_OR_RETURN(echo.background, boolean_or(body["background"], false));
   if (echo.background && request.stream) {
-    return unsupported("background", "together with stream; ask for the response by its id instead");
+    return unsupported("background", "with stream; read the response by its id instead");
   }
   if (echo.background && !echo.store) {
     return Error(Code::kInvalidArgument,
-                 "background: found true without store, expected a response that is kept");
+                 "background: it requires `store: true`");
   }
   ASSIGN_OR_RETURN(request.parallel_tool_calls, boolean_or(body["parallel_tool_calls"], true));
   echo.parallel_tool_calls = request.parallel_tool_calls;
