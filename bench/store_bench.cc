@@ -44,7 +44,7 @@ double seconds_of(const std::function<void()>& work) {
   return Seconds(Clock::time_point::clock::now() - start).count();
 }
 
-// Processor time of this thread: what a core can do, whoever else uses it now.
+// Processor time of this thread: what a core can do, whatever else runs on it now.
 double processor_seconds_of(const std::function<void()>& work) {
   const auto now = [] {
     timespec time;

@@ -116,7 +116,7 @@ Result<bool> parse_chat_tools(const JsonRef& body, Conversation& conversation) {
     return false;
   }
   if (given(body["tools"]) || given(body["tool_choice"])) {
-    return Error(Code::kInvalidArgument, "functions: found tools beside it, expected one of both");
+    return Error(Code::kInvalidArgument, "functions: found together with `tools`, expected one of the two");
   }
   if (given(body["functions"])) RETURN_IF_ERROR(parse_list(body["functions"], parse_function, conversation.tools));
   RETURN_IF_ERROR(parse_function_call(body["function_call"], conversation));

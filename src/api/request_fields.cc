@@ -88,7 +88,7 @@ Result<std::vector<TokenId>> parse_token_ids(const JsonRef& field) {
   std::vector<TokenId> ids;
   for (const JsonRef& element : elements) {
     ASSIGN_OR_RETURN(const int64_t id, integer_field(element));
-    if (id < 0 || id > INT32_MAX) return out_of_range(element.path(), "that of token ids");
+    if (id < 0 || id > INT32_MAX) return out_of_range(element.path(), "[0, 2147483647]");
     ids.push_back(static_cast<TokenId>(id));
   }
   return ids;
@@ -288,7 +288,7 @@ Status parse_max_tokens(const JsonRef& body, std::string_view name, GenerationRe
 Status check_best_of(const JsonRef& field, int32_t n) {
   if (!given(field)) return {};
   ASSIGN_OR_RETURN(const int64_t best_of, integer_field(field));
-  if (best_of != n) return unsupported("best_of", "answers are not ranked; ask for n of them");
+  if (best_of != n) return unsupported("best_of", "answers are not ranked; use n");
   return {};
 }
 

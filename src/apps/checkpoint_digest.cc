@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kPieceBytes = 8 << 20;
 constexpr uint64_t kSmallFile = 64 << 20;
 
-// The file as it was when its digest was taken: whoever writes to it changes one of these. The path comes last.
+// The file as it was when its digest was taken: a write to it changes one of these. The path comes last.
 std::string file_stamp(const std::string& path) {
   struct stat info = {};
   if (::stat(path.c_str(), &info) != 0) return {};

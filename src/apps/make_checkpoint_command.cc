@@ -16,7 +16,7 @@ constexpr char kExamples[] =
 true widths, fewer layers and experts, small Engram tables, random values of realistic magnitude, no vision. The text
 it generates means nothing; its speed is that of the real model, layer for layer. 8 layers take about 10 GB with
 32 experts and 18 GB with 64. With the released tokenizer.json the directory has its 99,092 Engram classes, and other
-engines read it too; a tokenizer_config.json that stands beside it is copied.
+engines read it too; a tokenizer_config.json in the same folder is copied.
 
 Examples:
   deepinfer make-checkpoint --preset flash --layers 8 --experts 64 --out build/flash-8x64

@@ -103,7 +103,7 @@ TEST(ThreadPoolTest, ManyRegionsInARowStayCorrect) {
   EXPECT_EQ(total, int64_t{5000} * 4999);
 }
 
-// Late workers meet regions that are over, being replaced or new; whoever claims, each range runs once.
+// Late workers meet regions that are over, being replaced or new; whichever claims, each range runs once.
 TEST(ThreadPoolTest, MoreThreadsThanCoresRunEachRangeOnce) {
   ThreadPool pool(17);
   std::vector<std::atomic<int>> visits(17);

@@ -21,7 +21,7 @@ Result<ReadFile> ReadFile::open(const std::string& path) {
   struct stat info {};
   if (::fstat(descriptor, &info) != 0)
     return Error(Code::kIo, "{}: can't stat: {}", path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode)) return Error(Code::kIo, "{}: found no regular file, expected one", path);
+  if (!S_ISREG(info.st_mode)) return Error(Code::kIo, "{}: not a regular file", path);
   file.size_ = static_cast<uint64_t>(info.st_size);
   return file;
 }

@@ -174,7 +174,7 @@ class CheckpointOpener {
     for (SafetensorsEntry& entry : header->entries) note_found(std::move(entry), file_idx);
   }
 
-  // A shard with faults of its own may have lost entries to them, so those that it lacks are no faults.
+  // A shard with faults of its own may have lost entries to them, so those that it lacks are not faults.
   void note_broken(const std::string& shard) {
     broken_shards_.insert(shard);
     if (!has_index_) weights_unknown_ = true;
@@ -252,7 +252,7 @@ class CheckpointOpener {
   CheckpointReport report_;
   Checkpoint checkpoint_;
   bool has_index_ = false;
-  bool weights_unknown_ = false;                        // what is not found is no fault: another says why
+  bool weights_unknown_ = false;                        // a missing tensor is not a fault: another fault says why
   std::map<std::string, size_t> shards_;                // name, and how many tensors the index puts there
   std::unordered_map<std::string, std::string> index_;  // tensor without prefix, shard
   std::vector<std::string> shard_names_;                // by file_idx

@@ -226,7 +226,7 @@ TEST_F(CheckpointTest, ASingleFileThatCantBeUsedIsOneFault) {
   ASSERT_TRUE(write_text(path, "short").ok());
   expect_one_fault("truncated");
   std::filesystem::create_directory(path);
-  expect_one_fault("no regular file");
+  expect_one_fault("not a regular file");
   std::filesystem::create_symlink("model.safetensors", path);
   expect_one_fault("symbolic links");
   std::filesystem::create_symlink("nowhere", path);

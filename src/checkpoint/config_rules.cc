@@ -137,7 +137,7 @@ class RuleChecker {
     const auto kv = ModelConfig::source_of(kv_sources, layer);
     const auto index = ModelConfig::source_of(index_sources, layer);
     require(kv && index,
-            "compress_ratios[{}]: found {}, but no KV source and index source stands at or before it", layer,
+            "compress_ratios[{}]: found {}, but no KV source and index source at or before it", layer,
             ratio);
     if (!kv || !index) return;
     require(config_.compress_ratios[*kv] == ratio,

@@ -120,7 +120,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
       header.faults.push_back(entry.error().message());
     }
   }
-  // A tensor that could not be read leaves a hole that is no fault of its neighbours.
+  // A tensor that could not be read leaves a hole that is not a fault of its neighbours.
   if (header.faults.empty()) check_layout(header, prefix_bytes, file_bytes);
   return header;
 }

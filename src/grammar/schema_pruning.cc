@@ -74,7 +74,7 @@ class Pruner {
     if (JsonValue* items = schema.find("items"); items != nullptr && items->object() != nullptr) {
       if (satisfiable(*items)) {
         prune(*items);
-      } else {  // no item can be, so there are none
+      } else {  // no item is possible, so the array is empty
         *items = schema.find("prefixItems") != nullptr ? JsonValue(false) : JsonValue(Object{});
         if (items->object() != nullptr) {
           std::erase_if(*schema.object(), [](const JsonMember& member) { return member.key == "maxItems"; });

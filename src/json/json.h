@@ -57,7 +57,7 @@ class JsonValue {
   Array* array() { return std::get_if<Array>(&value_); }
   Object* object() { return std::get_if<Object>(&value_); }
 
-  // The member `key` of an object, by linear search; nullptr when this is no object or has no such key.
+  // The member `key` of an object, by linear search; nullptr when this is not an object or lacks the key.
   const JsonValue* find(std::string_view key) const;
   JsonValue* find(std::string_view key);
 

@@ -39,7 +39,7 @@ Result<std::vector<LayerPlan>> make_layer_plan(const ModelConfig& config) {
       const auto source = ModelConfig::source_of(config.kv_source_layer_ids, layer);
       if (!source || !ModelConfig::source_of(config.index_source_layer_ids, layer)) {
         return Error(Code::kInvalidArgument, "compress_ratios[{}]: found {}, but no KV source and index source "
-                     "stands at or before this layer", layer, row.ratio);
+                     "at or before this layer", layer, row.ratio);
       }
       row.kv_source = index_of(config.kv_source_layer_ids, *source);
     }

@@ -63,7 +63,7 @@ struct Layout {
 Status check_header(const ReadFile& file, const Header& header, const WeightsCache& cache, uint32_t layout_crc,
                     const Layout& layout) {
   const auto other = [&](std::string_view what) { return Error(Code::kInvalidArgument, "{}: {}", file.path(), what); };
-  if (header.magic != kMagic) return other("is no cache of weights");
+  if (header.magic != kMagic) return other("is not a cache of weights");
   if (header.version != kVersion) {
     return Error(Code::kInvalidArgument, "{}: found version {}, expected {}", file.path(), header.version, kVersion);
   }
@@ -92,7 +92,7 @@ class NewFile {
     NewFile file(path);
     file.descriptor_ = ::open(file.beside_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (file.descriptor_ < 0) return system_error(file.beside_, "can't be made");
-    // Whoever held it may have renamed or removed it between our open and our lock.
+    // The process that held it may have renamed or removed it between our open and our lock.
     struct stat named = {}, ours = {};
     if (::flock(file.descriptor_, LOCK_EX | LOCK_NB) != 0 || ::fstat(file.descriptor_, &ours) != 0 ||
         ::stat(file.beside_.c_str(), &named) != 0 || named.st_ino != ours.st_ino || named.st_dev != ours.st_dev) {

@@ -21,7 +21,7 @@ struct WeightsCache {
 };
 
 // Fills `memory`, reserved and not populated, on num_threads threads. `layout` is a checksum over what lies where. kNotFound
-// without a file, kInvalidArgument when it is no cache or belongs to another checkpoint, layout or version, kDataLoss when
+// without a file, kInvalidArgument when it is not a cache, or one of another checkpoint, layout or version, kDataLoss when
 // it is shorter or longer than it should be or a checksum differs, kIo. After a failure the contents mean nothing.
 Status read_weights_cache(const WeightsCache& cache, uint32_t layout, int num_threads, AlignedBuffer& memory,
                           const ProgressFunction& progress);

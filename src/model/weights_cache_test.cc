@@ -126,7 +126,7 @@ TEST_F(WeightsCacheTest, AFileThatIsWrongIsSaidAndMadeAnew) {
     return damaged;
   };
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"is no cache of weights", flipped(3)},
+      {"is not a cache of weights", flipped(3)},
       {"found version 17, expected 1", flipped(8)},
       {"the header is damaged", flipped(12)},
       {"the header is damaged", flipped(48)},

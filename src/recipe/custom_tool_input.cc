@@ -33,7 +33,7 @@ struct Escape {
   std::string text;
 };
 
-// A `\u` escape at the start of `text`; surrogates come in pairs. What is no valid escape stays as written.
+// A `\u` escape at the start of `text`; surrogates come in pairs. An invalid escape stays as written.
 Escape read_unicode(std::string_view text) {
   if (text.size() < 6) return {};
   const auto as_written = [text](size_t size) { return Escape{size, std::string(text.substr(0, size))}; };

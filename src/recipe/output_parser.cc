@@ -1,9 +1,9 @@
 // The output state machine (docs/spec/recipe.md 5.2) with the changes of 5.3: names are escaped as JSON (1), raw values
-// that are no JSON become strings (2), only a marker that opens a known block starts calls (3), a missing
+// that are not JSON become strings (2), only a marker that opens a known block starts calls (3), a missing
 // string attribute (4), a JSON object as call body (5), a value or call that the next one ends (6), a block
 // without a call comes back as text (7), a second <think> (10), JSON that ends at its bracket (11), calls
 // without their control token (12), arguments in a wrapper (13); a call left open by the model is closed
-// (5.7), and sentence marks that were written out are no part of the answer's end (5.1).
+// (5.7), and control tokens written out at the end are not part of the answer (5.1).
 #include <algorithm>
 #include <utility>
 

@@ -45,7 +45,7 @@ struct ParsedOutput {
 inline const std::map<std::string_view, std::string_view> kKnownOutputDifferences = {
     {"stream-call-pname-space-chat-whole", "parameter names may hold spaces"},
     {"stream-call-pname-escape-chat-whole", "parameter names are escaped as JSON"},
-    {"stream-call-bad-json-chat-whole", "raw values that are no JSON become strings"},
+    {"stream-call-bad-json-chat-whole", "raw values that are not JSON become strings"},
     {"stream-call-no-attr-chat-whole", "a missing string attribute is tolerated"},
     {"stream-call-json-body-chat-whole", "a JSON object as call body becomes the arguments"},
     {"stream-call-unclosed-invoke-chat-whole", "a new call closes the one before"},

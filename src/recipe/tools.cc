@@ -41,7 +41,7 @@ void append_parameter(PromptBuilder& prompt, std::string_view name, const JsonVa
   prompt.text(">");
 }
 
-// Each parameter with its newline. Arguments that are no JSON object are shown whole, as one parameter of
+// Each parameter with its newline. Arguments that are not a JSON object are shown whole, as one parameter of
 // that name.
 void append_arguments(PromptBuilder& prompt, const std::string& arguments, const PromptFormat& format) {
   const Result<JsonValue> parsed = parse_json(arguments);

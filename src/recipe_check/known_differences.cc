@@ -28,7 +28,7 @@ constexpr std::string_view kCustom = "every custom tool is taken";
 constexpr KnownDifference kKnown[] = {
     {"stream-call-pname-*", kParameterName},
     {"P08-v41", kParameterName},
-    {"stream-call-bad-json-*", "raw values that are no JSON become strings"},
+    {"stream-call-bad-json-*", "raw values that are not JSON become strings"},
     {"stream-call-no-attr-*", "a missing string attribute is tolerated"},
     {"stream-call-json-body-*", "a JSON object as call body becomes the arguments"},
     {"stream-call-unclosed-param-*", "a new parameter closes the one before"},

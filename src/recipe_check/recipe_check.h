@@ -32,7 +32,7 @@ struct CheckTokenizers {
 // `tokenizer.json` of V4 with the names that V4.1 gives some of its ids.
 Result<std::string> renamed_for_v41(const std::string& v4_json);
 
-// One line each. kInvalidArgument names the line that is no record; kNotFound a file that cannot be read.
+// One line each. kInvalidArgument names the line that is not a record; kNotFound a file that cannot be read.
 Result<std::vector<RecordResult>> check_recipe_file(const std::string& path,
                                                     const CheckTokenizers& tokenizers);
 

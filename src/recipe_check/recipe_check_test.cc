@@ -1,5 +1,5 @@
 // Recordings of the official package (tests/data/recipe), both files of vectors of the shared folder
-// (DEEPINFER_SHARED, by default beside the repository), and what is said of files that are none.
+// (DEEPINFER_SHARED, by default beside the repository), and the errors for files that are not such records.
 #include "recipe_check/recipe_check.h"
 #include "shared_data.h"
 #include "tokenizer/released_tokenizer.h"

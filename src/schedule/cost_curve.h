@@ -11,7 +11,7 @@ namespace deepinfer {
 // ones four an octave; a sample between two knots moves both.
 //
 // Between knots that were seen the line is straight; beyond them the estimate is on the low side, and values
-// that were seen seldom or long ago sink. So whoever chooses the size by these estimates tries a size again
+// that were seen seldom or long ago sink. So a caller that chooses sizes by these estimates tries a size again
 // before it rules it out for good.
 class CostCurve {
  public:

@@ -176,7 +176,7 @@ class Simulation {
   // stream (0: none are made), -1: the policy.
   double run(int64_t steps) {
     double tokens = 0, seconds = 0;
-    std::mt19937_64 levels(7);  // the same for whoever chooses
+    std::mt19937_64 levels(7);  // the same for every policy
     CostCurve rows;
     DraftPolicy policy(5, DraftPolicy::Budget::kOlder);
     std::vector<DraftCandidate> candidates(streams_.size());

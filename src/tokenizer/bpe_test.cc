@@ -26,7 +26,7 @@ std::vector<TokenId> encode(const Bpe& bpe, std::string_view piece) {
   return ids;
 }
 
-// The definition, word for word: join the leftmost pair of best rank until there is none.
+// The definition, word for word: join the leftmost pair of best rank while there is one.
 std::vector<TokenId> encode_by_definition(std::span<const Merge> merges, std::string_view piece) {
   std::vector<TokenId> ids;
   for (const char byte : piece) ids.push_back(static_cast<uint8_t>(byte));

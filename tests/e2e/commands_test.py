@@ -232,12 +232,12 @@ def test_a_pipe_in_place_of_a_file_is_a_fault_and_not_a_wait(model, file):
     replace(model / file)
     ended = run("inspect", "--model", str(model))
     assert ended.returncode == 1
-    assert f"{file}: found no regular file" in ended.stdout
+    assert f"{file}: not a regular file" in ended.stdout
 
 
 def test_a_pipe_in_place_of_the_tokenizer_is_an_error(model):
     replace(model / "tokenizer.json")
-    assert_one_line(run("tokenize", "--model", str(model), input=""), 1, "tokenizer.json: found no regular file")
+    assert_one_line(run("tokenize", "--model", str(model), input=""), 1, "tokenizer.json: not a regular file")
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(model):

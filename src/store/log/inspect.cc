@@ -102,7 +102,7 @@ class Inspector {
       }
     } else {
       one.state = "open";
-      // A footer of zeros, or of an older life, is no damage; one that was begun for this life is.
+      // A footer of zeros, or of an older life, is not damage; one that was begun for this life is.
       if (footer.error().message().find("crc") != std::string::npos)
         damaged(geometry.footer_offset(), footer.error().message());
     }

@@ -42,7 +42,7 @@ struct InspectOptions {
   std::function<void(const std::string& file, const RecordHeader& record)> on_record;  // needs read_records
 };
 
-// kNotFound or kIo when the directory cannot be read, kDataLoss when it is no drive.
+// kNotFound or kIo when the directory cannot be read, kDataLoss when it is not a drive.
 Result<DriveReport> inspect_drive(IoBackend& backend, const std::string& directory,
                                   const InspectOptions& options);
 

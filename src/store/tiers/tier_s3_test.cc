@@ -92,7 +92,7 @@ TEST_F(S3TierTest, KeepsBlocksSaysWhatIsAbsentAndForgetsInTime) {
   GuardedTier tier(*raw, test_digest(9), system_clock());
   Blocks blocks(40, 1), brief(1, 100), absent(3, 200);
   EXPECT_EQ(blocks.put(tier), all(40, TierStatus::kOk));
-  EXPECT_EQ(blocks.put(tier), all(40, TierStatus::kOk));  // again is no error
+  EXPECT_EQ(blocks.put(tier), all(40, TierStatus::kOk));  // putting twice is not an error
   EXPECT_EQ(blocks.get(tier), all(40, TierStatus::kOk));
   EXPECT_EQ(blocks.out, blocks.values);
   EXPECT_EQ(absent.get(tier), all(3, TierStatus::kAbsent));

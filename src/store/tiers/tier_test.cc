@@ -302,7 +302,7 @@ TEST(RedisTier, KeepsBlocksForgetsThemInTimeAndSurvivesTheServersDeath) {
     EXPECT_TRUE(status == TierStatus::kFailed || status == TierStatus::kTimeout);
   server.start();
   TierStatus status =
-      TierStatus::kFailed;  // a new connection is made by itself; blocks are gone, that is no error
+      TierStatus::kFailed;  // a new connection is made by itself; missing blocks are not an error
   for (int i = 0; i < 100 && status != TierStatus::kOk; ++i) {
     ::usleep(100'000);
     status = later.put(tier)[0];
