@@ -193,6 +193,11 @@ void Worker::view_waiting() {
     view.blocks_needed = blocks_for(job->known) - std::ssize(hit.blocks);
     for (const BlockId block : hit.blocks) view.blocks_needed += cache_.is_available(block) ? 1 : 0;
     view.decoder_first = hit.decoder_first;
+    const int64_t parting = std::ssize(hit.blocks) * kBlockTokens;
+    const int64_t back = options_.mode == ContextMode::kExact ? 0 : options_.windows.encoder_back;
+    const bool is_far = parting > hit.start + (hit.state ? back : 0) && parting < job->request->input - back;
+    job->checkpoint = is_far && !hit.derived ? parting : 0;
+    view.checkpoint = job->checkpoint;
     view.reserve =
         std::max<int64_t>(0, blocks_for(job->request->input + std::min(job->request->output, options_.reserve_tokens)) -
                                  blocks_for(job->known));
@@ -334,28 +339,33 @@ void Worker::emit(Job& job, double now_s, double step_s, int64_t tokens) {
   job.last_token_s = now_s;
 }
 
-// The windows where the ids of the prompt end: a trace does not say what the next turn shares beyond.
-KeptState Worker::describe_state(const Job& job) const {
-  const int64_t full = std::ssize(job.keys);
+KeptState Worker::describe_state(const Job& job, int64_t blocks) const {
   KeptState kept;
-  kept.position = kept.high = full * kBlockTokens;
+  kept.position = kept.high = blocks * kBlockTokens;
   kept.encoder_first = std::min(job.whole_from, kept.position);
   kept.decoder_first = job.decoder_first;
-  kept.first_block = std::min(full, cache_.first_block_of(kept.high, kept.encoder_first));
-  for (int64_t n = kept.first_block; n <= full; ++n) {
+  kept.first_block = std::min(blocks, cache_.first_block_of(kept.high, kept.encoder_first));
+  for (int64_t n = kept.first_block; n <= blocks; ++n) {
     kept.keys.push_back(n == 0 ? PrefixKey{} : job.keys[static_cast<size_t>(n - 1)]);
-    if (n < full) kept.tokens.insert(kept.tokens.end(), kBlockTokens, block_token(job.keys[static_cast<size_t>(n)]));
+    if (n < blocks) kept.tokens.insert(kept.tokens.end(), kBlockTokens, block_token(job.keys[static_cast<size_t>(n)]));
   }
   return kept;
 }
 
+void Worker::keep_copy(const Job& job, int64_t blocks) {
+  if (job.derived || cache_.num_available_states() == 0) return;
+  const StateId state = *cache_.allocate_state();
+  cache_.keep_state(state, describe_state(job, blocks));
+}
+
+// Windows are kept where the ids of the prompt end: a trace does not say what the next turn shares beyond.
 bool Worker::finish(Job& job, double now_s) {
   if (job.emitted < job.request->output) return false;
   ++tally_.finished;
   tally_.output_tokens += job.emitted;
   tally_.answer.add(now_s - job.arrival_s);
   if (!job.keys.empty() && !job.derived) {
-    cache_.keep_state(*job.state, describe_state(job));
+    cache_.keep_state(*job.state, describe_state(job, std::ssize(job.keys)));
   } else {
     cache_.release_state(*job.state);
   }
@@ -373,6 +383,10 @@ void Worker::end_step(double now_s) {
     Job& job = *order_[static_cast<size_t>(span.sequence)];
     job.done += repeats_ > 1 ? repeats_ : span.count;
     if (job.emitted == 0) publish(job, now_s);
+    if (job.checkpoint > 0 && job.done >= job.checkpoint) {
+      if (job.done == job.checkpoint) keep_copy(job, job.checkpoint / kBlockTokens);
+      job.checkpoint = 0;
+    }
     count_queued(job, job.emitted == 0 ? std::max<int64_t>(0, job.known - job.done) : 0);
     if (job.done >= job.known) emit(job, now_s, one_step_s_, repeats_);
   }

@@ -85,7 +85,8 @@ class Worker {
     Place place;
     int64_t known = 0, done = 0, emitted = 0, published = 0;
     int64_t decoder_first = 0, high = 0, whole_from = 0;
-    bool derived = false;  // publishes nothing
+    bool derived = false;    // publishes nothing
+    int64_t checkpoint = 0;  // where this prompt parts from what others left, when no state stands near enough
     std::vector<BlockId> blocks;
     std::optional<StateId> state;
     std::optional<Hit> hit;
@@ -103,7 +104,8 @@ class Worker {
   void admit(Job& job);
   void preempt(Job& job);
   void publish(Job& job, double now_s);
-  KeptState describe_state(const Job& job) const;
+  KeptState describe_state(const Job& job, int64_t blocks) const;
+  void keep_copy(const Job& job, int64_t blocks);
   void emit(Job& job, double now_s, double step_s, int64_t tokens);
   bool finish(Job& job, double now_s);
   int64_t coalesced_steps() const;
