@@ -95,8 +95,9 @@ TEST_F(RequestEffects, IdsThatTheModelLacksAreRefused) {
 
 // The cache is shared by equal users with equal salts of one key, and by nobody else.
 TEST_F(RequestEffects, SaltsNarrowWhoSharesTheCache) {
-  for (const auto& [path, body] : kPaths) {
-    const bool messages = std::string(path) == "/v1/messages";
+  for (const auto& served : kPaths) {
+    const std::string path = served.first, body = served.second;
+    const bool messages = path == "/v1/messages";
     const auto salted = [&](const std::string& user, const std::string& salt) {
       const std::string who = messages ? R"("metadata":{"user_id":")" + user + "\"}" : R"("user_id":")" + user + '"';
       return asked(path, body + "," + who + R"(,"cache_salt":")" + salt + "\"}").cache_salt;
@@ -171,6 +172,22 @@ TEST_F(RequestEffects, TheTokensOfAResponseAreCounted) {
   EXPECT_EQ(compact.status, 400);
   EXPECT_EQ(compact.text({"error", "code"}), "unsupported_parameter");
   EXPECT_EQ(get("/v1/responses/resp_1?stream=true").text({"error", "code"}), "unsupported_parameter");
+}
+
+TEST_F(RequestEffects, AResponseThatRunsWhenTheServerStopsHasFailed) {
+  const std::string path = testing::TempDir() + "request_effects_stop_test.sqlite";
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path + suffix);
+  GatewayOptions options;
+  options.response_store_path = path;
+  start(options);
+  const Answer begun = post_to("/v1/responses", R"({"model":"mini","input":"hi","background":true})");
+  tokens_.wait_for_request(1);
+  tokens_.emit(1, "half");
+  EXPECT_TRUE(gateway_->stop(std::chrono::seconds(30)));
+  start(options);
+  const Answer found = get("/v1/responses/" + begun.text({"id"}));
+  EXPECT_EQ(found.text({"status"}), "failed");
+  EXPECT_EQ(found.text({"error", "code"}), "server_overloaded");
 }
 
 // As on a full disk: the store's file takes nothing new, or nothing more.
