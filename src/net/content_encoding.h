@@ -10,7 +10,7 @@ namespace deepinfer {
 
 // The body behind a Content-Encoding: gzip (also several members in a row) or zstd; "" and identity as they
 // are. kUnimplemented: another encoding. kInvalidArgument: damaged or cut. kResourceExhausted: more than
-// max_bytes; no more than that is ever decoded.
+// max_bytes, or out of all proportion to what was sent; no more than that is ever decoded.
 Result<std::string> decode_body(std::string_view encoding, std::string body, size_t max_bytes);
 
 }  // namespace deepinfer

@@ -5,7 +5,9 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <fstream>
 #include <future>
+#include <thread>
 
 #include "net/content_encoding.h"
 #include "net/http_server.h"
@@ -132,7 +134,7 @@ TEST_F(HttpServerTest, TheAnswerToHeadHasNoBody) {
 TEST_F(HttpServerTest, WhatIsNoHttpIsRefusedWithAnAnswer) {
   start_echo();
   for (const char* junk : {"\x16\x03\x01\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/1.1\r\nbad header\r\n\r\n",
-                           "POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n", "GET / HTTP/3.9\r\n\r\n"}) {
+                           "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: many\r\n\r\n", "GET / HTTP/3.9\r\n\r\n"}) {
     TestClient peer = client();
     peer.send(junk);
     EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 400 Bad Request\r\n")) << junk;
@@ -147,10 +149,11 @@ TEST_F(HttpServerTest, LongHeadersAndBodiesAreRefused) {
   header.send("GET / HTTP/1.1\r\nX: " + std::string(2000, 'x') + "\r\n\r\n");
   EXPECT_TRUE(header.read_all().starts_with("HTTP/1.1 431 "));
   TestClient length = client();
-  length.send("POST / HTTP/1.1\r\nContent-Length: 101\r\n\r\n");
+  length.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 101\r\n\r\n");
   EXPECT_TRUE(length.read_all().starts_with("HTTP/1.1 413 "));
   TestClient chunks = client();
-  chunks.send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') + "\r\n0\r\n\r\n");
+  chunks.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n65\r\n" + std::string(101, 'x') +
+              "\r\n0\r\n\r\n");
   EXPECT_TRUE(chunks.read_all().starts_with("HTTP/1.1 413 "));
 }
 
@@ -158,7 +161,7 @@ TEST_F(HttpServerTest, ARequestThatDoesNotArriveInTimeIsAnswered408) {
   options_.request_timeout = std::chrono::milliseconds(20);
   start_echo();
   TestClient peer = client();
-  peer.send("POST / HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf");
+  peer.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhalf");
   EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 408 "));
 }
 
@@ -224,7 +227,7 @@ TEST_F(HttpServerTest, ARequestThatIsCutIsAnswered) {
 }
 
 TEST_F(HttpServerTest, AClientThatNeverReadsIsDropped) {
-  options_.write_timeout = std::chrono::milliseconds(50);
+  options_.stream_timeout = std::chrono::milliseconds(50);
   std::promise<void> dropped;
   start([&](std::shared_ptr<HttpExchange> exchange) {
     exchange->on_closed([&dropped] { dropped.set_value(); });
@@ -266,6 +269,269 @@ TEST_F(HttpServerTest, AHeaderAndATimerBelongToOneAnswer) {
   EXPECT_NE(peer.read_until("late").find("X-Only-First: yes\r\n"), std::string::npos);
   peer.send("GET /second HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_EQ(peer.read_until("late").find("X-Only-First"), std::string::npos);
+}
+
+// ---- Who goes away, and how ----
+
+TEST_F(HttpServerTest, WithoutABetterReasonAPeerThatSendsNothingMoreGetsItsAnswer) {
+  std::promise<std::shared_ptr<HttpExchange>> begun;
+  start([&](std::shared_ptr<HttpExchange> exchange) { begun.set_value(std::move(exchange)); });
+  TestClient peer = client();
+  peer.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+  peer.stop_sending();
+  const auto exchange = begun.get_future().get();
+  std::promise<void> told;
+  exchange->post([&] { exchange->on_half_closed([&told] { told.set_value(); }); });
+  told.get_future().wait();
+  exchange->post([exchange] { exchange->respond({.body = "still"}); });
+  EXPECT_TRUE(peer.read_all().ends_with("still"));
+}
+
+// The system says once that a peer has ended: whoever does not listen then waits for the idle timeout.
+TEST_F(HttpServerTest, APeerThatSendsNothingMoreGetsAllItsAnswersAndTheConnectionEnds) {
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    const auto respond = [exchange] { exchange->respond({.body = "<" + exchange->request().path + ">"}); };
+    exchange->request().path.size() % 2 == 0 ? respond() : exchange->post(respond);
+  });
+  for (int round = 0; round < 300; ++round) {
+    TestClient peer = client();
+    std::string together;
+    for (int i = 0; i <= round % 4; ++i) {
+      together += "GET /" + std::string(static_cast<size_t>(i), 'x') + " HTTP/1.1\r\nHost: h\r\n\r\n";
+    }
+    const size_t cut = round % 3 == 0 ? together.size() / 2 : 0;  // also in two writes
+    peer.send(together.substr(0, cut));
+    peer.send(together.substr(cut));
+    peer.stop_sending();
+    const auto begin = std::chrono::steady_clock::now();
+    const std::string all = peer.read_all();
+    for (int i = 0; i <= round % 4; ++i) {
+      EXPECT_NE(all.find("</" + std::string(static_cast<size_t>(i), 'x') + ">"), std::string::npos) << round << "\n"
+                                                                                                    << all;
+    }
+    ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << "left open, round " << round;
+  }
+}
+
+// ---- What is read in two ways ----
+
+TEST_F(HttpServerTest, ARequestWhoseEndIsNotCertainIsRefusedAndNothingBehindItIsRead) {
+  start_echo();
+  const std::string hidden = "GET /hidden HTTP/1.1\r\nHost: h\r\n\r\n";
+  struct Case {
+    const char* head;
+    int status;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: xchunked\r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked, identity\r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: identity\r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \"chunked\"\r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", 400},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: x\r\nTransfer-Encoding: chunked\r\n", 501},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: x\r\nContent-Length: 3\r\n", 400},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nContent-Length: 4\r\n", 400},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: +3\r\n", 400},
+           {"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length : 3\r\n", 400},
+           {"POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n", 400},
+           {"GET /x HTTP/1.1\r\n", 400},
+           {"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n", 400},
+           {"GET /x HTTP/1.0\r\nHost: a\r\nHost: a\r\n", 400},
+           {"GET /x HTTP/1.1\r\nHost: a b\r\n", 400},
+           {"GET /x HTTP/1.1\r\nHost: user@h/\r\n", 400}}) {
+    TestClient peer = client();
+    peer.send(std::string(one.head) + "\r\n" + hidden);
+    const std::string answer = peer.read_all();
+    EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + std::to_string(one.status))) << one.head << answer;
+    EXPECT_NE(answer.find("Connection: close"), std::string::npos) << one.head;
+    EXPECT_EQ(answer.find("hidden"), std::string::npos) << one.head;
+  }
+}
+
+TEST_F(HttpServerTest, ABodyThatIsNearlyAllFrameIsRefused) {
+  options_.max_body_bytes = 1 << 20;
+  start_echo();
+  const std::string head = "POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const auto status = [&](const std::string& piece, int times, const std::string& end) {
+    TestClient peer = client();
+    peer.send(head);
+    for (int i = 0; i < times; ++i) peer.send(piece);
+    peer.send(end);
+    return peer.read_all().substr(9, 3);
+  };
+  EXPECT_EQ(status("1\r\nx\r\n", 50'000, "0\r\n\r\n"), "200");  // byte by byte, as some clients write
+  EXPECT_EQ(status("1;a=b\r\nx\r\n", 10, "0\r\nX: y\r\n\r\n"), "200");
+  EXPECT_EQ(status("1;" + std::string(500, 'x') + "\r\nx\r\n", 1000, "0\r\n\r\n"), "400");
+  EXPECT_EQ(status(std::string(500, '0') + "1\r\nx\r\n", 1000, "0\r\n\r\n"), "400");
+  EXPECT_EQ(status(std::string(1000, '0'), 200, "1\r\nx\r\n0\r\n\r\n"), "400");
+  EXPECT_EQ(status("", 0, "0\r\n" + std::string(200'000, 'X') + ": y\r\n\r\n"), "400");
+}
+
+// ---- Before the body ----
+
+TEST_F(HttpServerTest, ARequestIsRefusedBeforeItsBodyIsSent) {
+  std::atomic<int> served{0}, answers{0};
+  options_.admit = [](const HttpRequest& head) -> HttpAdmission {
+    if (head.path != "/no") return {};
+    return {HttpResponse{.status = 401, .body = "no key"}};
+  };
+  options_.on_answer = [&](int) { ++answers; };
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    ++served;
+    exchange->respond({.body = "served"});
+  });
+  TestClient large = client();
+  large.send("POST /no HTTP/1.1\r\nHost: h\r\nContent-Length: 60000000\r\n\r\n");
+  EXPECT_TRUE(large.read_until("no key").starts_with("HTTP/1.1 401 "));
+  TestClient asking = client();
+  asking.send("POST /no HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+  EXPECT_TRUE(asking.read_until("no key").starts_with("HTTP/1.1 401 "));
+  TestClient small = client();  // goes on behind it
+  small.send("POST /no HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+  EXPECT_TRUE(small.read_until("no key").starts_with("HTTP/1.1 401 "));
+  small.send("POST /yes HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello");
+  EXPECT_TRUE(small.read_until("served").starts_with("HTTP/1.1 200 "));
+  EXPECT_EQ(served, 1);
+  EXPECT_EQ(answers, 4);
+}
+
+TEST_F(HttpServerTest, ARequestSaysWhoSendsIt) {
+  options_.unix_socket_path = testing::TempDir() + "http_server_peer.sock";
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    const HttpRequest& request = exchange->request();
+    exchange->respond(
+        {.body = "[" + request.host + "|" + request.peer + "|" + std::to_string(request.connection) + "]"});
+  });
+  TestClient over_tcp = client();
+  over_tcp.send("GET http://other:7/x HTTP/1.1\r\nHost: h:1\r\n\r\nGET / HTTP/1.1\r\nHost: h:1\r\n\r\n");
+  EXPECT_TRUE(over_tcp.read_until("]").ends_with("[other:7|127.0.0.1|1]"));
+  EXPECT_TRUE(over_tcp.read_until("]").ends_with("[h:1|127.0.0.1|1]"));
+  TestClient over_unix(options_.unix_socket_path);
+  over_unix.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_TRUE(over_unix.read_until("]").ends_with("[h||2]"));
+}
+
+// ---- Memory ----
+
+TEST_F(HttpServerTest, BodiesThatNeverEndLeaveMemoryForOthers) {
+  options_.max_body_bytes = 4 << 20;
+  options_.max_memory_bytes = 8 << 20;
+  start_echo();
+  std::vector<std::unique_ptr<TestClient>> parked;
+  for (int i = 0; i < 20; ++i) {
+    parked.push_back(std::make_unique<TestClient>(server_->port()));
+    parked.back()->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" + std::string(2'000'000, 'x'));
+  }
+  EXPECT_TRUE(parked.back()->read_until("\r\n").starts_with("HTTP/1.1 503 "));
+  EXPECT_LE(server_->stats().memory_bytes, options_.max_memory_bytes);
+  TestClient honest = client();
+  honest.send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + std::string(100'000, 'y'));
+  EXPECT_TRUE(honest.read_until("POST /x [] y").starts_with("HTTP/1.1 200 "));
+  parked.clear();
+  server_->stop_accepting();
+  EXPECT_TRUE(server_->wait_until_closed(std::chrono::milliseconds(kPatienceMs)));
+  EXPECT_EQ(server_->stats().memory_bytes, 0u);
+}
+
+TEST_F(HttpServerTest, AnswersThatNobodyReadsLeaveMemoryForOthers) {
+  options_.max_memory_bytes = 64 << 20;
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    exchange->respond({.body = std::string(exchange->request().path == "/big" ? kMoreThanASocketTakes : 1000, 'x')});
+  });
+  std::vector<std::unique_ptr<TestClient>> unread;
+  std::string statuses;
+  for (int i = 0; i < 4; ++i) {
+    unread.push_back(std::make_unique<TestClient>(server_->port()));
+    unread.back()->send("GET /big HTTP/1.1\r\nHost: h\r\n\r\n");
+    statuses += unread.back()->read_until("\r\n").substr(9, 3) + " ";
+  }
+  EXPECT_EQ(statuses, "200 200 200 503 ");  // a third of 64 is left for the third, and less than that for the fourth
+  TestClient honest = client();
+  honest.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_TRUE(honest.read_until("xxx").starts_with("HTTP/1.1 200 "));
+}
+
+TEST_F(HttpServerTest, AReaderThatTakesABitNowAndThenGetsAllOfAWholeAnswer) {
+  options_.write_timeout = std::chrono::milliseconds(1000);
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    exchange->respond({.body = std::string(kMoreThanASocketTakes, 'x')});
+  });
+  TestClient peer = client();
+  peer.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+  size_t size = 0;
+  for (int i = 0; i < 15; ++i) {
+    size += peer.read_bytes(kMoreThanASocketTakes / 20).size();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  size += peer.read_all().size();
+  EXPECT_GT(size, kMoreThanASocketTakes);
+}
+
+// ---- What a handler may do ----
+
+TEST_F(HttpServerTest, AnExceptionEndsItsRequestAndNoOther) {
+  start([](std::shared_ptr<HttpExchange> exchange) {
+    const std::string& path = exchange->request().path;
+    if (path == "/memory") throw std::bad_alloc();
+    if (path == "/handler") throw std::runtime_error("oh");
+    if (path == "/post") return exchange->post([exchange] { throw std::runtime_error("oh"); });
+    if (path == "/after")
+      return exchange->after(std::chrono::milliseconds(1), [exchange] { throw std::runtime_error("oh"); });
+    if (path == "/stream") exchange->begin_stream({.content_type = "text/plain", .body = "begun"});
+    if (path == "/stream") throw std::runtime_error("oh");
+    exchange->respond({.body = "fine"});
+  });
+  const auto answer = [this](const std::string& path) {
+    TestClient peer = client();
+    peer.send("GET " + path + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    return peer.read_all();
+  };
+  EXPECT_TRUE(answer("/memory").starts_with("HTTP/1.1 503 "));
+  for (const char* path : {"/handler", "/post", "/after"}) {
+    EXPECT_TRUE(answer(path).starts_with("HTTP/1.1 500 ")) << path;
+  }
+  const std::string stream = answer("/stream");
+  EXPECT_NE(stream.find("begun"), std::string::npos);
+  EXPECT_EQ(stream.find("\r\n0\r\n"), std::string::npos);  // cut, and it shows
+  EXPECT_TRUE(answer("/").ends_with("fine"));
+}
+
+TEST_F(HttpServerTest, WhoeverWaitsForAnAnswerHearsOfItsException) {
+  std::promise<void> told;
+  start([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->on_closed([&told, exchange] { told.set_value(); });
+    throw std::runtime_error("oh");
+  });
+  TestClient peer = client();
+  peer.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_TRUE(peer.read_all().starts_with("HTTP/1.1 500 "));
+  EXPECT_EQ(told.get_future().wait_for(std::chrono::milliseconds(kPatienceMs)), std::future_status::ready);
+}
+
+TEST_F(HttpServerTest, ALightRequestDoesNotWaitForWork) {
+  options_.num_threads = 2;
+  options_.admit = [](const HttpRequest& head) -> HttpAdmission {
+    return {.refusal = {}, .is_light = head.path == "/light"};
+  };
+  std::promise<void> go_on;
+  std::shared_future<void> may_go = go_on.get_future().share();
+  start([may_go](std::shared_ptr<HttpExchange> exchange) {
+    if (exchange->request().path == "/heavy") may_go.wait();
+    exchange->respond({.body = "done"});
+  });
+  std::vector<std::unique_ptr<TestClient>> heavy;
+  for (int i = 0; i < 20; ++i) {
+    heavy.push_back(std::make_unique<TestClient>(server_->port()));
+    heavy.back()->send("GET /heavy HTTP/1.1\r\nHost: h\r\n\r\n");
+  }
+  TestClient light = client();
+  light.send("GET /light HTTP/1.1\r\nHost: h\r\n\r\n");
+  EXPECT_NE(light.read_until("done").find("200 OK"), std::string::npos);
+  go_on.set_value();
+  for (const auto& peer : heavy) EXPECT_NE(peer->read_until("done").find("200 OK"), std::string::npos);
 }
 
 // ---- Compressed bodies ----
@@ -315,6 +581,15 @@ TEST(ContentEncoding, WhatIsCutDamagedTooLongOrUnknownIsNot) {
   EXPECT_EQ(decode_body("br", text, 1 << 20).error().code(), Code::kUnimplemented);
 }
 
+TEST(ContentEncoding, ABombDoesNotGoOff) {
+  const std::string zeros(64 << 20, '\0');
+  for (const auto& [name, packed] : {std::pair("gzip", gzip(zeros)), std::pair("zstd", zstd(zeros))}) {
+    const auto decoded = decode_body(name, packed.substr(0, 4000), 64 << 20);
+    ASSERT_FALSE(decoded.ok());
+    EXPECT_NE(decoded.error().message().find("256 times"), std::string::npos) << decoded.error().message();
+  }
+}
+
 TEST_F(HttpServerTest, ACompressedRequestReachesTheHandlerAsText) {
   options_.max_body_bytes = 1000;
   start([](std::shared_ptr<HttpExchange> exchange) { exchange->respond({.body = exchange->request().body}); });
@@ -357,6 +632,19 @@ TEST_F(HttpServerTest, AUnixSocketIsServedAndTakenOverFromADeadServer) {
     server_.reset();
     EXPECT_NE(access(options_.unix_socket_path.c_str(), F_OK), 0);
   }
+}
+
+TEST_F(HttpServerTest, AFileWhereASocketShouldBeIsNotTouched) {
+  options_.host = "";
+  options_.unix_socket_path = testing::TempDir() + "http_server_file";
+  std::ofstream(options_.unix_socket_path) << "dear";
+  const auto server = HttpServer::start(options_, [](std::shared_ptr<HttpExchange>) {});
+  ASSERT_FALSE(server.ok());
+  EXPECT_NE(server.error().message().find("no socket"), std::string::npos);
+  std::string text;
+  std::ifstream(options_.unix_socket_path) >> text;
+  EXPECT_EQ(text, "dear");
+  unlink(options_.unix_socket_path.c_str());
 }
 
 TEST_F(HttpServerTest, WhatCantBeListenedOnIsAnError) {
@@ -408,6 +696,7 @@ TEST_F(HttpServerTest, APostRunsWhenNoSocketIsLeft) {
     std::promise<void> gone;
     start([&](std::shared_ptr<HttpExchange> exchange) {
       exchange->on_closed([&gone] { gone.set_value(); });
+      exchange->begin_stream({.content_type = "text/plain", .body = "begun"});
       begun.set_value(std::move(exchange));
     });
     TestClient peer = client();

@@ -116,7 +116,7 @@ void check(std::string_view received) {
     const size_t status = number(head.substr(9), 10);
     received.remove_prefix(end + 4);
     if (status == 100) continue;
-    require(status == 200 || (status >= 400 && status < 500));
+    require(status == 200 || (status >= 400 && status < 500) || status == 501);
     constexpr std::string_view kLength = "Content-Length: ";
     const size_t length = head.find(kLength);
     if (length != std::string_view::npos) {
