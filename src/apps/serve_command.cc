@@ -1,6 +1,8 @@
 #include "apps/serve_command.h"
 
+#include <arpa/inet.h>
 #include <fmt/core.h>
+#include <netdb.h>
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/api_key.h"
 #include "apps/engine_flags.h"
 #include "apps/kv_store.h"
 #include "apps/load_model.h"
@@ -24,7 +27,9 @@
 namespace deepinfer {
 namespace {
 
-constexpr std::chrono::seconds kStopTimeout{30};
+constexpr std::chrono::seconds kStopTimeout{10};
+// What a client's share is worth in waiting: those within it pass those beyond it for so long (docs/scheduling.md).
+constexpr std::chrono::minutes kShareAgeing{10};
 
 struct ServeOptions {
   std::string model_directory, weights_cache_directory;
@@ -36,6 +41,8 @@ struct ServeOptions {
   EngineFlags engine_flags;
   KvStoreFlags kv_store;
   std::optional<uint16_t> admin_port;
+  ApiKeyFlags api_key;
+  bool insecure = false;
   GatewayOptions gateway;
 };
 
@@ -44,8 +51,8 @@ constexpr char kExamples[] = R"(Serves Chat Completions, Responses, Messages and
 
 Examples:
   deepinfer serve --model models/mini --served-model-name deepinfer-mini
-  deepinfer serve --model /data/DeepSeek-V4.1-Flash --host 0.0.0.0 --port 80 --threads 32
-  deepinfer serve --model DIR --tls-certificate cert.pem --tls-key key.pem --api-key SECRET
+  deepinfer serve --model /data/DeepSeek-V4.1-Flash --host 0.0.0.0 --api-key-file key.txt --threads 32
+  deepinfer serve --model DIR --tls-certificate cert.pem --tls-key key.pem --api-key-file key.txt
   deepinfer serve --model DIR --response-store responses.sqlite
   deepinfer serve --model DIR --kv-dir /var/lib/deepinfer/kv --kv-size 200G
   curl -N http://127.0.0.1:8000/v1/chat/completions -d '{"model": "deepinfer-mini", "stream": true,
@@ -68,6 +75,46 @@ void raise_open_file_limit() {
 std::string shown_address(const std::string& host, uint16_t port) {
   return host.find(':') == std::string::npos ? fmt::format("://{}:{}", host, port)
                                              : fmt::format("://[{}]:{}", host, port);
+}
+
+// Whether nobody but programs on this machine can come to the address. A host that has no address is told of later.
+bool is_loopback(const std::string& host) {
+  addrinfo wanted = {}, *found = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) return true;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> freed(found, freeaddrinfo);
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    if (one->ai_family == AF_INET) {
+      const auto& address = reinterpret_cast<const sockaddr_in*>(one->ai_addr)->sin_addr;
+      if ((ntohl(address.s_addr) >> 24) != 127) return false;
+    } else if (one->ai_family == AF_INET6) {
+      if (!IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(one->ai_addr)->sin6_addr)) return false;
+    }
+  }
+  return true;
+}
+
+// A server that others can reach asks for a key, unless somebody said that it need not.
+Status check_exposure(const ServeOptions& options, const std::string& api_key) {
+  const std::string& host = options.gateway.http.host;
+  const bool is_exposed = !host.empty() && !is_loopback(host);
+  if (!api_key.empty()) {
+    log::info("keys: on; clients must send the key");
+    return {};
+  }
+  if (!is_exposed) {
+    log::info("keys: off; whoever is on this machine may ask");
+    return {};
+  }
+  if (!options.insecure) {
+    return Error(
+        Code::kInvalidArgument,
+        "--host {}: others can reach this address, and clients need no key; name a key with --api-key-file, or "
+        "say --insecure to serve everyone (TLS alone keeps nobody out)",
+        host);
+  }
+  log::warn("keys: off; whoever reaches {} may ask (--insecure)", host);
+  return {};
 }
 
 // What answers, with all it stands on.
@@ -99,6 +146,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
                                                   options.weights_cache_directory));
   EngineFlags flags = options.engine_flags;
   flags.engine.turn_tokens = turn_tokens_of(tokenizer);
+  flags.engine.ageing = kShareAgeing;
   flags.engine.store = served.kv_store.store.get();
   flags.engine.store_tier = served.kv_store.tier.get();
   ASSIGN_OR_RETURN(flags.engine.speculation.temperatures, load_calibration(options.model_directory));
@@ -118,11 +166,15 @@ Status print_addresses(const GatewayOptions& options, uint16_t port) {
 }
 
 Status serve(const ServeOptions& options, StopSignals& signals) {
+  GatewayOptions gateway_options = options.gateway;
+  ASSIGN_OR_RETURN(gateway_options.api_key, read_api_key(options.api_key));
+  RETURN_IF_ERROR(check_exposure(options, gateway_options.api_key));
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
   ServedEngine served;
   RETURN_IF_ERROR(open_engine(options, tokenizer, served));
 
-  GatewayOptions gateway_options = options.gateway;
+  gateway_options.running_answers = options.engine_flags.max_running;
+  gateway_options.waiting_answers = options.engine_flags.engine.max_queued_requests;
   gateway_options.served_model_name =
       options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
@@ -151,8 +203,7 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   signals.wait();
   log::info("stopping: ending running answers; Ctrl-C again ends the program at once");
   if (!gateway->stop(kStopTimeout)) {
-    return Error(Code::kDeadlineExceeded, "connections were still open {} s after the signal",
-                 kStopTimeout.count());
+    log::warn("connections were still open {} s after the signal, and are cut", kStopTimeout.count());
   }
   return {};
 }
@@ -177,8 +228,18 @@ void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
   parser.add_option("--http-threads", options.http.num_threads, "threads that speak HTTP")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  parser.add_option("--api-key", options.api_key, "the key that clients must send; none by default")
-      ->envname("DEEPINFER_API_KEY");
+  parser
+      .add_option("--allow-host", options.allow_hosts,
+                  "name under which clients may ask, beside localhost and addresses, or *; may be repeated; only "
+                  "looked at without a key")
+      ->allow_extra_args(false);
+  parser
+      .add_option("--max-body", options.max_body_bytes, "longest request body, as 16M; by default as the context asks")
+      ->transform(CLI::AsSizeValue(false));
+  parser
+      .add_option("--request-memory", options.http.max_memory_bytes,
+                  "what bodies and whole answers may hold together, as 256M")
+      ->transform(CLI::AsSizeValue(false));
   parser.add_option("--allow-origin", options.allow_origin,
                     "origin whose pages may ask, or *; by default only the page served here");
   const std::map<std::string, PromptProfile> profiles = {{"recipe", PromptProfile::kRecipe},
@@ -225,6 +286,8 @@ Command add_serve_command(CLI::App& program) {
   parser->add_option("--served-model-name", options->served_model_name,
                      "name that clients use; the directory's name by default");
   add_gateway_options(*parser, options->gateway);
+  add_api_key_options(*parser, options->api_key);
+  parser->add_flag("--insecure", options->insecure, "listen beyond this machine without a key");
   parser->add_option("--engine", options->engine, "model, or scripted:FILE in the test program")
       ->capture_default_str();
   add_threads_option(*parser, options->threads);

@@ -23,7 +23,7 @@ void answer(GatewayCore& core, const ExchangePtr& exchange, AnswerJob given) {
 }  // namespace
 
 void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
+  Result<ChatRequest> request = parse_chat_request(exchange->take_body(), core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const AnswerIdentity identity = core.new_identity("chatcmpl-", *request);
   auto writer = make_chat_writer(identity, *request);
@@ -31,7 +31,7 @@ void answer_chat(GatewayCore& core, const ExchangePtr& exchange, const std::stri
 }
 
 void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  Result<CompletionsRequest> request = parse_completions_request(exchange->request().body, core.model());
+  Result<CompletionsRequest> request = parse_completions_request(exchange->take_body(), core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   for (RawPrompt& prompt : request->raw_prompts) {
     if (prompt.ids && request->echo) prompt.text = core.tokenizer().decode(*prompt.ids);
@@ -41,7 +41,7 @@ void answer_completions(GatewayCore& core, const ExchangePtr& exchange, const st
 }
 
 void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  Result<MessagesRequest> request = parse_messages_request(exchange->request().body, core.model());
+  Result<MessagesRequest> request = parse_messages_request(exchange->take_body(), core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const AnswerIdentity identity = core.new_identity("msg_", *request);
   auto writer = make_messages_writer(identity, *request);
@@ -49,7 +49,7 @@ void answer_messages(GatewayCore& core, const ExchangePtr& exchange, const std::
 }
 
 void count_message_tokens(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  const Result<MessagesRequest> request = parse_messages_request(exchange->request().body, core.model());
+  const Result<MessagesRequest> request = parse_messages_request(exchange->take_body(), core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const auto prompts = prepare_prompts(*request, core.tokenizer(), core.service().prompt_settings());
   if (!prompts.ok()) return core.refuse(exchange, prompts.error());

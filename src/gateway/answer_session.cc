@@ -46,8 +46,9 @@ std::string cache_salt(const GenerationRequest& request) {
 
 EngineRequest engine_request(const AnswerService& service, const GenerationRequest& request,
                              PreparedPrompt prompt, int64_t max_tokens,
-                             std::shared_ptr<const OutputConstraint> constraint) {
+                             std::shared_ptr<const OutputConstraint> constraint, int priority) {
   EngineRequest out;
+  out.priority = priority;
   out.prompt_ids = std::move(prompt.ids);
   out.max_tokens = max_tokens;
   out.stop_ids = service.stop_ids;
@@ -146,11 +147,15 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
       answers_.push_back(std::make_unique<Answer>(*this, static_cast<int32_t>(answers_.size()), output));
     }
   }
+  const HttpRequest& asked = exchange_->request();
+  const auto ticket = service_.fair_share->admit(asked.peer, asked.connection, std::ssize(answers_));
+  if (!ticket.ok()) return to_api_error(ticket.error());
   for (size_t i = 0; i < prompts.size(); ++i) {
     const size_t first_answer = i * static_cast<size_t>(job_.request.n);
     const Result<uint64_t> id = service_.parts.tokens.submit(
-        engine_request(service_, job_.request, std::move(prompts[i]), limits[i], job_.constraint),
-        [self = shared_from_this(), first_answer](const EngineEvent& event) {
+        engine_request(service_, job_.request, std::move(prompts[i]), limits[i], job_.constraint,
+                       (*ticket)->priority()),
+        [self = shared_from_this(), first_answer, held = *ticket](const EngineEvent& event) {
           self->on_engine_event(first_answer, event);
         });
     if (!id.ok()) return to_api_error(id.error());
@@ -158,6 +163,8 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
       answers_[first_answer + static_cast<size_t>(k)]->engine_id = *id + static_cast<uint64_t>(k);
     }
   }
+  job_.request.conversation = {};
+  job_.request.raw_prompts.clear();
   return std::nullopt;
 }
 
@@ -184,7 +191,7 @@ void AnswerSession::open_answer() {
 void AnswerSession::begin_body() {
   HttpResponse head;
   if (job_.writer->is_stream()) head.content_type = "text/event-stream; charset=utf-8";
-  head.headers = {{"Cache-Control", "no-cache"}};
+  head.headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}};  // the second stops nginx from waiting
   head.body = std::exchange(pending_, {});
   body_begun_ = true;
   exchange_->begin_stream(std::move(head));

@@ -10,6 +10,7 @@
 
 #include "api/generation.h"
 #include "api/token_attribution.h"
+#include "gateway/fair_share.h"
 #include "gateway/gateway.h"
 #include "gateway/metrics.h"
 #include "gateway/prompt.h"
@@ -28,6 +29,7 @@ struct AnswerService {
   std::chrono::milliseconds keep_alive_interval;
   size_t max_unsent_bytes;
   ServiceMetrics* metrics;
+  FairShare* fair_share;
   PromptFormat prompt_format;
   LongAnswer long_answer;
   ReasoningMemory* reasoning_memory;
@@ -100,7 +102,7 @@ class AnswerSession : public std::enable_shared_from_this<AnswerSession> {
   void leave(Outcome outcome);  // the answer is over: lets go of the connection
 
   const AnswerService& service_;
-  const AnswerJob job_;
+  AnswerJob job_;  // once submitted, without what the client said
   std::vector<std::unique_ptr<Answer>> answers_;
   const bool remembers_reasoning_;
   Usage usage_;

@@ -34,11 +34,32 @@ std::vector<TokenId> text_tokens(const Tokenizer& tokenizer) {
   return mark ? std::vector<TokenId>{*mark} : std::vector<TokenId>();
 }
 
+WebPolicy web_policy_of(const GatewayOptions& options) {
+  WebPolicy policy;
+  policy.hosts = options.allow_hosts;
+  if (!options.http.host.empty()) policy.hosts.push_back(options.http.host);
+  policy.allow_origin = options.allow_origin;
+  policy.checks_hosts = options.api_key.empty();
+  return policy;
+}
+
+std::optional<Protocol> protocol_of(const HttpRequest& request) {
+  if (request.method != "POST") return std::nullopt;
+  const std::string_view path = plain_path(request.path);
+  if (path == "/chat/completions") return Protocol::kChat;
+  if (path == "/responses") return Protocol::kResponses;
+  if (path == "/messages") return Protocol::kMessages;
+  if (path == "/completions") return Protocol::kCompletions;
+  return std::nullopt;
+}
+
 }  // namespace
 
 GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector<TokenId> stop_ids,
                          std::unique_ptr<ResponseStore> responses, std::string secret)
     : options_(std::move(options)),
+      web_policy_(web_policy_of(options_)),
+      fair_share_(options_.running_answers, options_.waiting_answers),
       reasoning_memory_(options_.max_reasoning_memory_bytes),
       service_{.parts = std::move(parts),
                .served_model_name = options_.served_model_name,
@@ -49,6 +70,7 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
                .keep_alive_interval = options_.keep_alive_interval,
                .max_unsent_bytes = options_.max_unsent_bytes,
                .metrics = &metrics_,
+               .fair_share = &fair_share_,
                .prompt_format = options_.prompt_format,
                .long_answer = options_.strict_max_tokens ? LongAnswer::kRefuse : LongAnswer::kClamp,
                .reasoning_memory = &reasoning_memory_,
@@ -72,10 +94,17 @@ void GatewayCore::respond_json(const ExchangePtr& exchange, std::string body, in
   exchange->respond(std::move(response));
 }
 
-void GatewayCore::refuse(const ExchangePtr& exchange, const ApiError& error) const {
-  const bool messages = is_messages_path(exchange->request().path);
-  respond_json(exchange, messages ? to_messages_json(error, exchange->id()) : to_json(error),
-               messages ? messages_http_status(error) : error.http_status);
+HttpResponse GatewayCore::refusal(const HttpRequest& request, const ApiError& error, const std::string& id) {
+  if (const auto protocol = protocol_of(request)) metrics_.on_refused(*protocol);
+  const bool messages = is_messages_path(request.path);
+  HttpResponse response;
+  response.status = messages ? messages_http_status(error) : error.http_status;
+  response.body = messages ? to_messages_json(error, id) : to_json(error);
+  return response;
+}
+
+std::string GatewayCore::metrics_text() const {
+  return metrics_.text(service_.parts.tokens.stats(), grammars_->stats(), http_stats_());
 }
 
 std::string GatewayCore::new_id(std::string_view prefix) const {
@@ -112,9 +141,8 @@ void GatewayCore::constrain(const ExchangePtr& exchange, const GenerationRequest
     shape.grammar = *compiled;
     then(make_constraint(std::move(shape), grammars_->vocab_size()), true);
   };
-  grammars_->compile(*plan->spec, [exchange,
-                                   go_on = std::move(go_on)](GrammarCompiler::Compiled compiled) mutable {
-    exchange->post([go_on = std::move(go_on), compiled = std::move(compiled)]() mutable { go_on(compiled); });
+  grammars_->compile(*plan->spec, [exchange, go_on = std::move(go_on)](GrammarCompiler::Compiled compiled) mutable {
+    exchange->post_work([go_on = std::move(go_on), compiled = std::move(compiled)]() mutable { go_on(compiled); });
   });
 }
 

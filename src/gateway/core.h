@@ -12,10 +12,12 @@
 
 #include "api/error.h"
 #include "gateway/answer_session.h"
+#include "gateway/fair_share.h"
 #include "gateway/gateway.h"
 #include "gateway/metrics.h"
 #include "gateway/response_store.h"
 #include "gateway/sealed_text.h"
+#include "gateway/web_policy.h"
 #include "grammar/grammar.h"
 
 namespace deepinfer {
@@ -35,18 +37,23 @@ class GatewayCore {
   store::GuardedTier* tier() const { return service_.parts.tier; }
   TokenSource& tokens() const { return service_.parts.tokens; }
   const Tokenizer& tokenizer() const { return service_.parts.tokenizer; }
-  const ServiceMetrics& metrics() const { return metrics_; }
+  const WebPolicy& web_policy() const { return web_policy_; }
+  void count_answer(int status) { metrics_.on_answer(status); }
+  // The text of GET /metrics, without that of the KV store.
+  std::string metrics_text() const;
+  void watch(std::function<HttpServerStats()> http_stats) { http_stats_ = std::move(http_stats); }
   GrammarStats grammar_stats() const { return grammars_->stats(); }
   int64_t started_at() const { return started_at_; }  // seconds since 1970
   int64_t now_s() const;
 
   // ---- Answers to a request ----
   void respond_json(const ExchangePtr& exchange, std::string body, int status = 200) const;
-  // In the error shape of the path's protocol.
-  void refuse(const ExchangePtr& exchange, const ApiError& error) const;
-  void refuse(const ExchangePtr& exchange, const Error& error) const {
-    refuse(exchange, to_api_error(error));
+  // In the error shape of the path's protocol; counted where the path is one that answers.
+  HttpResponse refusal(const HttpRequest& request, const ApiError& error, const std::string& id);
+  void refuse(const ExchangePtr& exchange, const ApiError& error) {
+    exchange->respond(refusal(exchange->request(), error, exchange->id()));
   }
+  void refuse(const ExchangePtr& exchange, const Error& error) { refuse(exchange, to_api_error(error)); }
 
   // An id of a prefix and 32 hexadecimal digits.
   std::string new_id(std::string_view prefix) const;
@@ -81,7 +88,10 @@ class GatewayCore {
   void forget_running(const std::string& name);
 
   const GatewayOptions options_;
+  const WebPolicy web_policy_;
   ServiceMetrics metrics_;
+  std::function<HttpServerStats()> http_stats_;  // set once, before a request can ask
+  FairShare fair_share_;
   ReasoningMemory reasoning_memory_;
   const AnswerService service_;
   const std::unique_ptr<GrammarCompiler> grammars_;

@@ -1,11 +1,16 @@
 // Starting and stopping. What happens in between is in routes.cc.
 #include "gateway/gateway.h"
 
+#include <algorithm>
+
+#include "base/log.h"
 #include "gateway/core.h"
 #include "gateway/routes.h"
 
 namespace deepinfer {
 namespace {
+
+constexpr std::chrono::seconds kCutTime{5};
 
 class HttpGateway : public Gateway {
  public:
@@ -26,10 +31,17 @@ class HttpGateway : public Gateway {
       response.body = to_json(http_error(status, std::move(message)));
       return response;
     };
+    http.admit = [this](const HttpRequest& head) { return admit(core_, head); };
+    http.on_answer = [this](int status) { core_.count_answer(status); };
+    http.max_body_bytes = core_.options().max_body_bytes;
+    http.max_memory_bytes = std::max(http.max_memory_bytes, 2 * http.max_body_bytes);
+    log::info("requests: bodies up to {} MiB, bodies and whole answers together up to {} MiB",
+              http.max_body_bytes >> 20, http.max_memory_bytes >> 20);
     auto server =
         HttpServer::start(std::move(http), [this](ExchangePtr exchange) { route(core_, exchange); });
     if (!server.ok()) return server.error();
     server_ = std::move(*server);
+    core_.watch([this] { return server_->stats(); });
     return {};
   }
 
@@ -38,7 +50,10 @@ class HttpGateway : public Gateway {
   bool stop(std::chrono::milliseconds timeout) override {
     server_->stop_accepting();
     core_.stop();
-    return server_->wait_until_closed(timeout);
+    if (server_->wait_until_closed(timeout)) return true;
+    server_->close_all();
+    server_->wait_until_closed(kCutTime);
+    return false;
   }
 
  private:
@@ -47,6 +62,11 @@ class HttpGateway : public Gateway {
 };
 
 }  // namespace
+
+size_t body_limit(int64_t context_tokens) {
+  constexpr int64_t kBytesPerToken = 128, kLeast = int64_t{8} << 20, kMost = int64_t{64} << 20;
+  return static_cast<size_t>(std::clamp(std::min(context_tokens, kMost) * kBytesPerToken, kLeast, kMost));
+}
 
 Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options, GatewayParts parts) {
   // A prompt of one user message names every control token that a prompt can't do without.
@@ -64,6 +84,7 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options, GatewayP
                                        parts.clock));
   settle_unfinished_responses(*responses);
   ASSIGN_OR_RETURN(std::string secret, responses->secret());
+  if (options.max_body_bytes == 0) options.max_body_bytes = body_limit(parts.tokens.max_context_tokens());
   auto gateway = std::make_unique<HttpGateway>(std::move(options), std::move(parts), std::move(stop_ids),
                                                std::move(responses), std::move(secret));
   RETURN_IF_ERROR(gateway->listen());

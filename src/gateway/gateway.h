@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -23,12 +24,20 @@
 namespace deepinfer {
 
 struct GatewayOptions {
-  HttpServerOptions http;  // error_response is set by the gateway
+  // error_response, admit, on_answer and max_body_bytes are set by the gateway; max_memory_bytes is raised to twice a
+  // body.
+  HttpServerOptions http;
+  size_t max_body_bytes = 0;  // 0: by the context that answers have (see body_limit)
   std::string served_model_name;
   std::string system_fingerprint;  // "-" and the context mode of the request are put behind it
   ContextMode context_mode = ContextMode::kStable;  // of requests that name none
   std::string api_key;       // empty: everyone may ask
   std::string allow_origin;  // of pages elsewhere, or "*"; empty: none
+  // Names under which the server may be asked, beside localhost, bare addresses and http.host; "*": any. Looked at only
+  // without a key.
+  std::vector<std::string> allow_hosts;
+  // Shares of clients are parts of these: answers that advance at once, and answers that may wait for it.
+  int64_t running_answers = 32, waiting_answers = 1024;
   // Streams say that they live, and whole answers send white space, when nothing else was said for so long.
   std::chrono::milliseconds keep_alive_interval{10'000};
   // A reader with more than this unread gets no more until it has read all of it; its answer pauses.
@@ -53,6 +62,10 @@ struct GatewayParts {
   store::GuardedTier* tier = nullptr;  // the same
 };
 
+// How long a body may be: 128 bytes for each token of the context (escapes, names and punctuation included), at least
+// 8 MiB, at most 64.
+size_t body_limit(int64_t context_tokens);
+
 // Thread-safe.
 class Gateway {
  public:
@@ -62,7 +75,7 @@ class Gateway {
 
   virtual uint16_t port() const = 0;
   // Takes no new requests, ends running answers where they are (finish_reason "insufficient_system_resource")
-  // and waits until every connection is closed. False: some were left at the deadline.
+  // and waits until every connection is closed. False: some were left at the deadline, and are cut.
   virtual bool stop(std::chrono::milliseconds timeout) = 0;
 };
 

@@ -217,7 +217,7 @@ TEST_F(GatewayTest, UnknownPathsAndMethodsAreErrors) {
   EXPECT_EQ(get("/v1/chat/completions").status, 405);
   EXPECT_EQ(get("/v1/models/other").status, 404);
   EXPECT_EQ(get("/v1/\xff").status, 400);
-  client_->send("DELETE /v1/models HTTP/1.1\r\nHost: h\r\n\r\n");
+  client_->send("DELETE /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_NE(client_->read_until("\r\n\r\n").find("Allow: GET, HEAD"), std::string::npos);
 }
 

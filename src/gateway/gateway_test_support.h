@@ -32,12 +32,12 @@ inline std::string chat_body(const std::string& more) {
 }
 
 inline std::string http_post(const std::string& path, const std::string& body) {
-  return "POST " + path + " HTTP/1.1\r\nHost: h\r\nContent-Length: " + std::to_string(body.size()) +
+  return "POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
          "\r\n\r\n" + body;
 }
 
 inline std::string http_get(const std::string& path) {
-  return "GET " + path + " HTTP/1.1\r\nHost: h\r\n\r\n";
+  return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
 }
 
 struct Answer {

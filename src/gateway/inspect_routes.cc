@@ -6,7 +6,7 @@
 namespace deepinfer {
 
 void tokenize_text(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  const Result<TokenizeRequest> request = parse_tokenize_request(exchange->request().body, core.model());
+  const Result<TokenizeRequest> request = parse_tokenize_request(exchange->take_body(), core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   std::vector<TokenId> ids;
   if (request->chat) {
@@ -26,7 +26,7 @@ void tokenize_text(GatewayCore& core, const ExchangePtr& exchange, const std::st
 }
 
 void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  const Result<std::vector<TokenId>> ids = parse_detokenize_request(exchange->request().body);
+  const Result<std::vector<TokenId>> ids = parse_detokenize_request(exchange->take_body());
   if (!ids.ok()) return core.refuse(exchange, ids.error());
   for (const TokenId id : *ids) {
     if (id < core.tokenizer().vocab_size()) continue;
@@ -38,7 +38,7 @@ void detokenize_ids(GatewayCore& core, const ExchangePtr& exchange, const std::s
 
 // The body of a Chat Completions request.
 void render_prompt(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
-  const Result<ChatRequest> request = parse_chat_request(exchange->request().body, core.model());
+  const Result<ChatRequest> request = parse_chat_request(exchange->take_body(), core.model());
   if (!request.ok()) return core.refuse(exchange, request.error());
   const PromptFormat& format = core.options().prompt_format;
   if (const Status servable = check_servable(request->conversation, format); !servable.ok()) {

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <mutex>
 
+#include "gateway/metric_names.h"
+#include "gateway/web_policy.h"
 #include "json/json.h"
 
 namespace deepinfer {
@@ -14,6 +16,7 @@ namespace {
 using store::RetentionClass;
 
 constexpr std::chrono::seconds kVerifyLimit{10}, kLongestPin{7 * 24 * 3600};
+constexpr int kPrefetchPriority = 3;  // behind all who wait for an answer
 constexpr size_t kMostPins = 256, kMostKeys = 65'536;
 
 std::optional<RetentionClass> class_of(std::string_view name) {
@@ -178,6 +181,10 @@ class Server : public KvAdmin {
     options.port = port;
     options.max_body_bytes = 8 << 20;
     options.error_response = [](int status, std::string message) { return refusal(status, message); };
+    options.admit = [](const HttpRequest& head) -> HttpAdmission {
+      if (const auto found = check_web_policy({}, head)) return {refusal(found->status, found->message)};
+      return {.refusal = {}, .is_light = head.method == "GET"};
+    };
     auto http = HttpServer::start(std::move(options), [this](std::shared_ptr<HttpExchange> exchange) {
       exchange->respond(answer(exchange->request()));
     });
@@ -189,7 +196,6 @@ class Server : public KvAdmin {
 
  private:
   HttpResponse answer(const HttpRequest& request) {
-    if (!request.header("origin").empty()) return refusal(403, "This port does not answer to web pages.");
     const auto is = [&](std::string_view method, std::string_view path) {
       return request.method == method && request.path == path;
     };
@@ -294,11 +300,22 @@ class Server : public KvAdmin {
     const auto json = parse_json(body);
     if (!json.ok()) return refusal(json.error());
     const JsonValue::Array* ids = array(*json, "prompt_ids");
+    if (ids == nullptr) return refusal(400, "Expected {\"tenant\": name, \"prompt_ids\": [...]}.");
     EngineRequest request;
     request.tenant = text(*json, "tenant", "default");
     request.max_tokens = 1;
-    if (ids != nullptr) {
-      for (const JsonValue& id : *ids) request.prompt_ids.push_back(static_cast<int32_t>(id.int64().value_or(-1)));
+    request.priority = kPrefetchPriority;
+    // A name makes a domain, which is kept for ever: only those who were served have one.
+    if (request.tenant != "default" && !store_.find_domain(request.tenant)) {
+      return refusal(404, fmt::format("No tenant '{}' has a domain.", request.tenant));
+    }
+    for (const JsonValue& id : *ids) {
+      const int64_t value = id.int64().value_or(-1);
+      if (value < 0 || value >= tokens_.vocab_size()) {
+        return refusal(400, fmt::format("prompt_ids[{}]: expected an integer from 0 to {}", request.prompt_ids.size(),
+                                        tokens_.vocab_size() - 1));
+      }
+      request.prompt_ids.push_back(static_cast<int32_t>(value));
     }
     const auto id = tokens_.submit(std::move(request), [](const EngineEvent&) {});
     return id.ok() ? HttpResponse{.status = 202, .body = "{}"} : refusal(id.error());
@@ -340,14 +357,19 @@ Result<std::unique_ptr<KvAdmin>> KvAdmin::start(uint16_t port, store::Store& sto
 
 std::string kv_metrics_text(const store::StoreStats& stats, const store::GuardedTier* tier) {
   std::string text;
+  const auto head = [&](std::string_view name, std::string_view type) {
+    const std::string family = fmt::format("kv_{}", name);
+    text += fmt::format("# HELP deepinfer_{0} {1}\n# TYPE deepinfer_{0} {2}\n", family, metric_help(family), type);
+  };
   const auto one = [&](std::string_view name, std::string_view type, auto value) {
-    text += fmt::format("# TYPE deepinfer_kv_{0} {1}\ndeepinfer_kv_{0} {2}\n", name, type, value);
+    head(name, type);
+    text += fmt::format("deepinfer_kv_{} {}\n", name, value);
   };
   for (const auto& [name, value] : gauges_of(stats)) one(name, "gauge", value);
   one("retention_projected_seconds", "gauge", stats.projected_retention_s);
   for (const auto& [name, value] : counters_of(stats)) one(name + "_total", "counter", value);
   const auto labelled = [&](std::string_view name, std::string_view type, std::string_view label, auto&& values) {
-    text += fmt::format("# TYPE deepinfer_kv_{} {}\n", name, type);
+    head(name, type);
     for (const auto& [key, value] : values) {
       text += fmt::format("deepinfer_kv_{}{{{}=\"{}\"}} {}\n", name, label, key, value);
     }

@@ -9,6 +9,8 @@
 #include <array>
 #include <string>
 
+#include "gateway/metric_names.h"
+
 namespace deepinfer {
 namespace {
 
@@ -42,6 +44,15 @@ prometheus::Histogram& histogram(prometheus::Registry& registry, const char* nam
 struct ServiceMetrics::Families {
   prometheus::Registry registry;
   std::array<std::array<prometheus::Counter*, kNumOutcomes>, kNumProtocols> requests;
+  prometheus::Family<prometheus::Counter>& answers =
+      prometheus::BuildCounter()
+          .Name("deepinfer_http_answers_total")
+          .Help("Answers to HTTP requests, refusals included, by status.")
+          .Register(registry);
+  prometheus::Gauge& connections = gauge(registry, "deepinfer_http_connections", "Open connections.");
+  prometheus::Gauge& memory =
+      gauge(registry, "deepinfer_http_memory_bytes", "Bodies of requests in work and whole answers not yet sent.");
+  prometheus::Gauge& memory_limit = gauge(registry, "deepinfer_http_memory_limit_bytes", "Most of them.");
   prometheus::Counter& prompt_tokens =
       counter(registry, "deepinfer_prompt_tokens_total", "Tokens of prompts that were answered.");
   prometheus::Counter& cached_tokens =
@@ -75,6 +86,14 @@ struct ServiceMetrics::Families {
 ServiceMetrics::ServiceMetrics() : families_(std::make_unique<Families>()) {}
 ServiceMetrics::~ServiceMetrics() = default;
 
+void ServiceMetrics::on_answer(int status) {
+  families_->answers.Add({{"status", std::to_string(status)}}).Increment();
+}
+
+void ServiceMetrics::on_refused(Protocol protocol) {
+  families_->requests[static_cast<size_t>(protocol)][static_cast<size_t>(Outcome::kRefused)]->Increment();
+}
+
 void ServiceMetrics::on_token(RequestTimes& times, Clock::time_point now) {
   if (times.last_token) {
     families_->inter_token.Observe(seconds(now - *times.last_token));
@@ -86,24 +105,30 @@ void ServiceMetrics::on_token(RequestTimes& times, Clock::time_point now) {
 
 void ServiceMetrics::on_end(Protocol protocol, Outcome outcome, const Usage& usage, const RequestTimes& times,
                             Clock::time_point now) {
+  if (outcome == Outcome::kRefused) return;  // counted by on_refused()
   families_->requests[static_cast<size_t>(protocol)][static_cast<size_t>(outcome)]->Increment();
-  if (outcome == Outcome::kRefused) return;
   families_->prompt_tokens.Increment(static_cast<double>(usage.prompt_tokens));
   families_->cached_tokens.Increment(static_cast<double>(usage.cached_tokens));
   families_->completion_tokens.Increment(static_cast<double>(usage.completion_tokens));
   families_->duration.Observe(seconds(now - times.arrived));
 }
 
-std::string ServiceMetrics::text(const EngineStats& engine, const GrammarStats& grammar) const {
+std::string ServiceMetrics::text(const EngineStats& engine, const GrammarStats& grammar,
+                                 const HttpServerStats& http) const {
+  families_->connections.Set(static_cast<double>(http.connections));
+  families_->memory.Set(static_cast<double>(http.memory_bytes));
+  families_->memory_limit.Set(static_cast<double>(http.max_memory_bytes));
   families_->running.Set(static_cast<double>(engine.running));
   families_->waiting.Set(static_cast<double>(engine.waiting));
   std::string text = prometheus::TextSerializer().Serialize(families_->registry.Collect());
-  for (const auto& [name, value] : name_stats(engine)) {
-    text += fmt::format("# TYPE deepinfer_engine_{0} gauge\ndeepinfer_engine_{0} {1}\n", name, value);
-  }
-  for (const auto& [name, value] : name_stats(grammar)) {
-    text += fmt::format("# TYPE deepinfer_grammar_{0} gauge\ndeepinfer_grammar_{0} {1}\n", name, value);
-  }
+  const auto add = [&text](std::string_view room, const auto& stats) {
+    for (const auto& [name, value] : stats) {
+      const std::string family = fmt::format("{}_{}", room, name);
+      text += metric_head(family) + fmt::format("deepinfer_{} {}\n", family, value);
+    }
+  };
+  add("engine", name_stats(engine));
+  add("grammar", name_stats(grammar));
   return text;
 }
 

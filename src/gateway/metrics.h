@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "grammar/grammar.h"
+#include "net/http_server.h"
 
 namespace deepinfer {
 
@@ -32,12 +33,15 @@ class ServiceMetrics {
   ServiceMetrics();
   ~ServiceMetrics();
 
+  // Any answer to any request.
+  void on_answer(int status);
+  void on_refused(Protocol protocol);
   void on_token(RequestTimes& times, Clock::time_point now);
   void on_end(Protocol protocol, Outcome outcome, const Usage& usage, const RequestTimes& times,
               Clock::time_point now);
 
   // The text of GET /metrics.
-  std::string text(const EngineStats& engine, const GrammarStats& grammar) const;
+  std::string text(const EngineStats& engine, const GrammarStats& grammar, const HttpServerStats& http) const;
 
  private:
   struct Families;

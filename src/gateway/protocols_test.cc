@@ -161,7 +161,7 @@ TEST_F(ProtocolsTest, B43_AResponseIsStoredContinuedListedAndDeleted) {
             "answer<｜end▁of▁sentence｜><｜User｜>two<｜Assistant｜></think>");
   EXPECT_EQ(second.text({"previous_response_id"}), id);
 
-  client_->send("DELETE /v1/responses/" + id + " HTTP/1.1\r\nHost: h\r\n\r\n");
+  client_->send("DELETE /v1/responses/" + id + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(read_answer(*client_).text({"deleted"}), "true");
   EXPECT_EQ(get("/v1/responses/" + id).status, 404);
   const Answer lost =
@@ -247,7 +247,7 @@ TEST_F(ProtocolsTest, ADeletedResponseThatRunsStaysAway) {
   const std::string path = "/v1/responses/" + begun.text({"id"});
   tokens_.wait_for_request(1);
   tokens_.emit(1, "done");
-  client_->send("DELETE " + path + " HTTP/1.1\r\nHost: h\r\n\r\n");
+  client_->send("DELETE " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(read_answer(*client_).text({"deleted"}), "true");
   tokens_.wait_for_cancel(1);
   EXPECT_EQ(get(path).status, 404);
@@ -399,27 +399,27 @@ TEST_F(ProtocolsTest, AKeyIsAskedForWhereOneIsSet) {
   options.api_key = "secret";
   start(options);
   for (const char* header : {"", "Authorization: Bearer wrong!\r\n", "x-api-key: secre\r\n"}) {
-    client_->send("GET /v1/models HTTP/1.1\r\nHost: h\r\n" + std::string(header) + "\r\n");
+    client_->send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + std::string(header) + "\r\n");
     const Answer refused = read_answer(*client_);
     EXPECT_EQ(refused.status, 401) << header;
     EXPECT_EQ(refused.text({"error", "type"}), "authentication_error");
   }
   for (const char* header :
        {"Authorization: Bearer secret\r\n", "authorization: bearer secret\r\n", "X-Api-Key: secret\r\n"}) {
-    client_->send("GET /v1/models HTTP/1.1\r\nHost: h\r\n" + std::string(header) + "\r\n");
+    client_->send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + std::string(header) + "\r\n");
     EXPECT_EQ(read_answer(*client_).status, 200) << header;
   }
   for (const char* path : {"/health", "/openapi.json"}) EXPECT_EQ(get(path).status, 200) << path;
 }
 
 TEST_F(ProtocolsTest, OtherOriginsAreAllowedOnRequest) {
-  client_->send("GET /v1/models HTTP/1.1\r\nHost: h\r\nOrigin: https://a\r\n\r\n");
+  client_->send("GET /v1/models HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a\r\n\r\n");
   EXPECT_EQ(client_->read_until("\r\n\r\n").find("Access-Control"), std::string::npos);
   GatewayOptions options;
   options.allow_origin = "https://a";
   start(options);
   client_->send(
-      "OPTIONS /v1/messages HTTP/1.1\r\nHost: h\r\nOrigin: https://a\r\nAccess-Control-Request-Headers: "
+      "OPTIONS /v1/messages HTTP/1.1\r\nHost: localhost\r\nOrigin: https://a\r\nAccess-Control-Request-Headers: "
       "x-api-key\r\n\r\n");
   const std::string head = client_->read_until("\r\n\r\n");
   EXPECT_NE(head.find("204"), std::string::npos);

@@ -120,7 +120,7 @@ TEST_F(RequestEffects, AKeyIsATenantOfTheCache) {
     start(options);
     const std::string body = R"({"model":"mini","prompt":"hi","cache_salt":"s","user_id":"u"})";
     client_->send(
-        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: h\r\nx-api-key: {}\r\nContent-Length: {}\r\n\r\n{}", key,
+        fmt::format("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-api-key: {}\r\nContent-Length: {}\r\n\r\n{}", key,
                     body.size(), body));
     const EngineRequest request = tokens_.wait_for_request(++last_id_);
     tokens_.finish(last_id_, FinishReason::kStop);

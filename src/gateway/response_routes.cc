@@ -178,7 +178,7 @@ std::optional<ReadResponse> read_response(GatewayCore& core, const ExchangePtr& 
     core.refuse(exchange, error);
     return std::optional<ReadResponse>();
   };
-  const Result<JsonValue> body = parse_request_body(exchange->request().body);
+  const Result<JsonValue> body = parse_request_body(exchange->take_body());
   if (!body.ok()) return refuse(body.error());
   const std::string& owner = core.owner();
   ResponsesContext context;

@@ -31,7 +31,7 @@ void show_health(GatewayCore& core, const ExchangePtr& exchange, const std::stri
 void show_metrics(GatewayCore& core, const ExchangePtr& exchange, const std::string&) {
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = core.metrics().text(core.tokens().stats(), core.grammar_stats());
+  response.body = core.metrics_text();
   if (core.store() != nullptr) response.body += kv_metrics_text(core.store()->stats(), core.tier());
   exchange->respond(std::move(response));
 }
@@ -138,12 +138,15 @@ bool has_key(const GatewayCore& core, const HttpRequest& request) {
          (sent.size() == key.size() && CRYPTO_memcmp(sent.data(), key.data(), key.size()) == 0);
 }
 
-void add_origin_headers(const GatewayCore& core, const ExchangePtr& exchange) {
-  const std::string& allowed = core.options().allow_origin;
-  if (allowed.empty() || exchange->request().header("origin").empty()) return;
-  exchange->add_header("Access-Control-Allow-Origin", allowed);
-  if (allowed != "*") exchange->add_header("Vary", "Origin");
-  exchange->add_header("Access-Control-Expose-Headers", "x-request-id, request-id");
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+Headers origin_headers(const GatewayCore& core, const HttpRequest& request) {
+  const std::string origin = readable_origin(core.web_policy(), request);
+  if (origin.empty()) return {};
+  Headers headers = {{"Access-Control-Allow-Origin", origin},
+                     {"Access-Control-Expose-Headers", "x-request-id, request-id"}};
+  if (origin != "*") headers.emplace_back("Vary", "Origin");
+  return headers;
 }
 
 // What a browser asks before it sends a request of another origin.
@@ -183,17 +186,17 @@ std::string plain_ascii(std::string_view text) {
 
 const std::vector<Route>& routes() {
   static const std::vector<Route> all = {
-      {"GET", "/", show_page, true},
-      {"GET", "/page.css", show_page, true},
-      {"GET", "/page.js", show_page, true},
-      {"GET", "/planner", show_planner, true},
-      {"GET", "/health", show_health, true},
-      {"GET", "/metrics", show_metrics},
-      {"GET", "/status", show_status},
-      {"GET", "/models", list_models},
-      {"GET", "/models/*", show_model},
-      {"GET", "/user/balance", show_balance},
-      {"GET", "/openapi.json", show_openapi, true},
+      {"GET", "/", show_page, true, true},
+      {"GET", "/page.css", show_page, true, true},
+      {"GET", "/page.js", show_page, true, true},
+      {"GET", "/planner", show_planner, true, true},
+      {"GET", "/health", show_health, true, true},
+      {"GET", "/metrics", show_metrics, false, true},
+      {"GET", "/status", show_status, false, true},
+      {"GET", "/models", list_models, false, true},
+      {"GET", "/models/*", show_model, false, true},
+      {"GET", "/user/balance", show_balance, false, true},
+      {"GET", "/openapi.json", show_openapi, true, true},
       {"POST", "/chat/completions", answer_chat},
       {"POST", "/completions", answer_completions},
       {"POST", "/responses", answer_responses},
@@ -212,37 +215,51 @@ const std::vector<Route>& routes() {
   return all;
 }
 
+HttpAdmission admit(GatewayCore& core, const HttpRequest& head) {
+  const auto refuse = [&](const ApiError& error, Headers headers = {}) -> HttpAdmission {
+    const std::string id = core.new_id("req_");
+    HttpResponse response = core.refusal(head, error, id);
+    response.headers = origin_headers(core, head);
+    response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+    response.headers.emplace_back("x-request-id", id);
+    response.headers.emplace_back("request-id", id);
+    return {std::move(response)};
+  };
+  if (!is_ascii(head.path)) {
+    return refuse(http_error(400, "The request path contains non-ASCII bytes; percent-encode them."));
+  }
+  if (const auto refusal = check_web_policy(core.web_policy(), head)) {
+    return refuse(http_error(refusal->status, plain_ascii(refusal->message)));
+  }
+  const Found found = find_route(head.method, plain_path(head.path));
+  if (found.route == nullptr && found.allowed.empty()) {
+    return refuse(http_error(404, fmt::format("Unknown path: {} {}.", head.method, head.path)));
+  }
+  if (head.method == "OPTIONS") return {.refusal = {}, .is_light = true};
+  if (found.route == nullptr) {
+    return refuse(
+        http_error(405, fmt::format("{} does not support {}; use {}.", head.path, head.method, found.allowed)),
+        {{"Allow", found.allowed}});
+  }
+  if (!found.route->open && !has_key(core, head)) {
+    return refuse(http_error(401,
+                             "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or "
+                             "`x-api-key: KEY`."),
+                  {{"WWW-Authenticate", "Bearer"}});
+  }
+  return {.refusal = {}, .is_light = found.route->light};
+}
+
 void route(GatewayCore& core, const ExchangePtr& exchange) {
   const HttpRequest& request = exchange->request();
   exchange->set_id(core.new_id("req_"));
   exchange->add_header("x-request-id", exchange->id());
   exchange->add_header("request-id", exchange->id());
-  if (!is_ascii(request.path)) {
-    return core.refuse(
-        exchange,
-        http_error(400, "The request path contains non-ASCII bytes; percent-encode them."));
-  }
-  add_origin_headers(core, exchange);
+  for (auto& [name, value] : origin_headers(core, request)) exchange->add_header(name, value);
   const Found found = find_route(request.method, plain_path(request.path));
-  if (found.route == nullptr && found.allowed.empty()) {
-    return core.refuse(
-        exchange, http_error(404, fmt::format("Unknown path: {} {}.", request.method, request.path)));
-  }
   if (request.method == "OPTIONS") {
     exchange->add_header("Allow", found.allowed + ", OPTIONS");
     return answer_preflight(exchange);
-  }
-  if (found.route == nullptr) {
-    exchange->add_header("Allow", found.allowed);
-    return core.refuse(exchange, http_error(405, fmt::format("{} does not support {}; use {}.",
-                                                             request.path, request.method, found.allowed)));
-  }
-  if (!found.route->open && !has_key(core, request)) {
-    exchange->add_header("WWW-Authenticate", "Bearer");
-    return core.refuse(exchange,
-                       http_error(401,
-                                  "The API key is missing or wrong. Send it as `Authorization: Bearer KEY` or "
-                                  "`x-api-key: KEY`."));
   }
   const std::string name = percent_decoded(found.name);
   if (!is_utf8(name)) {

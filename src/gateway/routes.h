@@ -16,11 +16,14 @@ struct Route {
   std::string_view method;   // GET also answers HEAD
   std::string_view pattern;  // a plain path; one '*' stands for a name
   RouteHandler handle;
-  bool open = false;  // needs no API key
+  bool open = false;   // needs no API key
+  bool light = false;  // takes no time: waits for no other request
 };
 const std::vector<Route>& routes();
 
-// Everything that comes in: request ids, keys, origins, then the route's handler.
+// What can be said before a body is read: paths, methods, keys, hosts, origins.
+HttpAdmission admit(GatewayCore& core, const HttpRequest& head);
+// Everything that was admitted: request ids, then the route's handler.
 void route(GatewayCore& core, const ExchangePtr& exchange);
 
 // ---- Handlers that have files of their own ----

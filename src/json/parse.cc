@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <string_view>
 #include <vector>
@@ -203,6 +204,7 @@ class TreeBuilder {
   }
 
   Error failure(simdjson::error_code error, std::optional<size_t> offset) const {
+    if (error == simdjson::MEMALLOC) throw std::bad_alloc();  // no fault of the text
     const std::string_view text = std::string_view(padded_).substr(1, padded_.size() - 2);
     const std::string reason = reason_.empty() ? wording(error) : reason_;
     if (error == simdjson::UTF8_ERROR)

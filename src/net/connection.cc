@@ -146,7 +146,7 @@ std::string response_head(const HttpResponse& response, std::string_view framing
       fmt::format("HTTP/1.1 {} {}\r\nContent-Type: {}\r\n{}Connection: {}\r\n", response.status,
                   reason_phrase(response.status), response.content_type, framing, keep_alive ? "keep-alive" : "close");
   for (const auto& [name, value] : response.headers) head += fmt::format("{}: {}\r\n", name, value);
-  // Whoever is told to come back is told when.
+  // A client that is asked to retry is told when.
   const bool busy = response.status == 429 || response.status == 503 || response.status == 529;
   head += busy ? "Retry-After: 1\r\n\r\n" : "\r\n";
   return head;
@@ -212,7 +212,7 @@ class Connection : public ListedConnection {
     if (server_.connections.empty()) server_.all_closed.notify_all();
   }
 
-  // Listed here and not by the constructor: whoever finds a connection in the list takes a reference to it.
+  // Listed here and not by the constructor: a thread that finds a connection in the list takes a reference to it.
   void start() {
     {
       const std::lock_guard lock(server_.mu);
@@ -567,7 +567,7 @@ void Connection::refuse(error_code ec) {
       ec == http::error::end_of_stream || ec.category() != http::make_error_code(http::error::bad_target).category();
   if (nobody_there) return close();
   if (ec == http::error::partial_message) return refuse(400, "The request ends before it is complete.");
-  refuse(400, fmt::format("This is no HTTP/1.1 request: {}.", ec.message()));
+  refuse(400, fmt::format("This is not an HTTP/1.1 request: {}.", ec.message()));
 }
 
 void Connection::refuse(int status, std::string message) {
@@ -599,7 +599,7 @@ void Connection::on_peer_bytes(error_code ec, size_t size) {
   has_ended ? on_half_close() : watch_peer();
 }
 
-// An answer goes on: whoever is gone refuses its bytes, which ends the wait below or a write.
+// An answer goes on: a peer that is gone refuses its bytes, which ends the wait below or a write.
 void Connection::on_half_close() {
   if (answer_complete_) return;  // what is left of it is on its way
   if (answer_begun_ && !on_half_closed_) return close();
@@ -692,7 +692,7 @@ void Connection::write_more() {
     const size_t size = stream_.socket().write_some(buffers, ec);
     if (ec) break;  // full, or broken, which the write that waits will tell
     if (!take_written(size)) continue;
-    // Not from here: whoever writes does not expect to be called back.
+    // Not from here: the caller of a write does not expect to be called back.
     if (on_drained_ || answer_complete_) post([](Connection& self) { self.after_write(); });
     return;
   }

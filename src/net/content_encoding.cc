@@ -25,13 +25,13 @@ Error too_large(size_t limit, size_t max_bytes) {
                "The decompressed request body is more than {} times as long as what was sent.", kMostGrowth);
 }
 Error damaged(std::string_view encoding, std::string_view reason) {
-  return Error(Code::kInvalidArgument, "The request body is no whole {} data: {}.", encoding, reason);
+  return Error(Code::kInvalidArgument, "The request body is not valid {} data: {}.", encoding, reason);
 }
 
 Result<std::string> gunzip(const std::string& body, size_t max_bytes) {
   z_stream stream = {};
   constexpr int kGzipOnly = 16 + MAX_WBITS;
-  if (inflateInit2(&stream, kGzipOnly) != Z_OK) return Error(Code::kInternal, "zlib has no memory");
+  if (inflateInit2(&stream, kGzipOnly) != Z_OK) return Error(Code::kInternal, "zlib is out of memory");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> ended(&stream, inflateEnd);
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(body.data()));
   stream.avail_in = static_cast<uInt>(body.size());  // bodies are limited to far less than 4 GiB
@@ -47,17 +47,17 @@ Result<std::string> gunzip(const std::string& body, size_t max_bytes) {
     out.resize(begin + kPieceBytes - stream.avail_out);
     if (out.size() > limit) return too_large(limit, max_bytes);
     if (code == Z_STREAM_END && stream.avail_in > 0) {  // another member
-      if (inflateReset(&stream) != Z_OK) return Error(Code::kInternal, "zlib can't start again");
+      if (inflateReset(&stream) != Z_OK) return Error(Code::kInternal, "zlib cannot be reset");
       continue;
     }
     if (code == Z_STREAM_END) return out;
-    if (code != Z_OK) return damaged("gzip", stream.msg != nullptr ? stream.msg : "it is cut");
+    if (code != Z_OK) return damaged("gzip", stream.msg != nullptr ? stream.msg : "it is truncated");
   }
 }
 
 Result<std::string> unzstd(const std::string& body, size_t max_bytes) {
   const std::unique_ptr<ZSTD_DStream, size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(), ZSTD_freeDStream);
-  if (!stream) return Error(Code::kInternal, "zstd has no memory");
+  if (!stream) return Error(Code::kInternal, "zstd is out of memory");
   ZSTD_DCtx_setParameter(stream.get(), ZSTD_d_windowLogMax, kMostWindowLog);
   const size_t limit = limit_of(body, max_bytes);
   ZSTD_inBuffer in = {body.data(), body.size(), 0};
@@ -71,7 +71,7 @@ Result<std::string> unzstd(const std::string& body, size_t max_bytes) {
     if (ZSTD_isError(left)) return damaged("zstd", ZSTD_getErrorName(left));
     if (out.size() > limit) return too_large(limit, max_bytes);
     if (left == 0 && in.pos == in.size) return out;
-    if (in.pos == in.size && piece.pos < piece.size) return damaged("zstd", "it is cut");
+    if (in.pos == in.size && piece.pos < piece.size) return damaged("zstd", "it is truncated");
   }
 }
 
@@ -83,7 +83,7 @@ Result<std::string> decode_body(std::string_view encoding, std::string body, siz
   if (name.empty() || name == "identity") return body;
   if (name == "gzip" || name == "x-gzip") return gunzip(body, max_bytes);
   if (name == "zstd") return unzstd(body, max_bytes);
-  return Error(Code::kUnimplemented, "The Content-Encoding of the request is unknown; expected gzip, zstd or none.");
+  return Error(Code::kUnimplemented, "Unknown Content-Encoding; expected gzip, zstd or none.");
 }
 
 }  // namespace deepinfer

@@ -172,7 +172,7 @@ class AsioHttpServer : public HttpServer {
     }
     struct stat file = {};
     if (lstat(path.c_str(), &file) == 0 && !S_ISSOCK(file.st_mode)) {
-      return Error(Code::kIo, "cannot listen on Unix socket '{}': there is a file that is no socket", path);
+      return Error(Code::kIo, "cannot listen on Unix socket '{}': a file that is not a socket exists there", path);
     }
     const asio::local::stream_protocol::endpoint endpoint(path);
     error_code ec;

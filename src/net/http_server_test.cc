@@ -420,12 +420,18 @@ TEST_F(HttpServerTest, BodiesThatNeverEndLeaveMemoryForOthers) {
   options_.max_body_bytes = 4 << 20;
   options_.max_memory_bytes = 8 << 20;
   start_echo();
+  const std::string half = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" + std::string(2'000'000, 'x');
   std::vector<std::unique_ptr<TestClient>> parked;
-  for (int i = 0; i < 20; ++i) {
+  for (size_t i = 1; i <= 3; ++i) {
     parked.push_back(std::make_unique<TestClient>(server_->port()));
-    parked.back()->send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4000000\r\n\r\n" + std::string(2'000'000, 'x'));
+    parked.back()->send(half);
+    while (server_->stats().memory_bytes < i * 2'000'000) std::this_thread::yield();
   }
-  EXPECT_TRUE(parked.back()->read_until("\r\n").starts_with("HTTP/1.1 503 "));
+  for (int i = 0; i < 20; ++i) {  // 2.4 MB are left: nobody may have more than half of them
+    TestClient late = client();
+    late.send(half);
+    EXPECT_TRUE(late.read_until("\r\n").starts_with("HTTP/1.1 503 "));
+  }
   EXPECT_LE(server_->stats().memory_bytes, options_.max_memory_bytes);
   TestClient honest = client();
   honest.send("POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + std::string(100'000, 'y'));
@@ -640,7 +646,7 @@ TEST_F(HttpServerTest, AFileWhereASocketShouldBeIsNotTouched) {
   std::ofstream(options_.unix_socket_path) << "dear";
   const auto server = HttpServer::start(options_, [](std::shared_ptr<HttpExchange>) {});
   ASSERT_FALSE(server.ok());
-  EXPECT_NE(server.error().message().find("no socket"), std::string::npos);
+  EXPECT_NE(server.error().message().find("not a socket"), std::string::npos);
   std::string text;
   std::ifstream(options_.unix_socket_path) >> text;
   EXPECT_EQ(text, "dear");

@@ -33,7 +33,7 @@ std::optional<HeadFault> check_transfer_encoding(const HttpRequest& head, bool i
     return HeadFault{400, "The request has both a Content-Length and a Transfer-Encoding; expected one of them."};
   }
   if (codings > 1 || !is_name(head.header("transfer-encoding"), "chunked")) {
-    return HeadFault{501, "The Transfer-Encoding of the request is none that is known here; expected chunked."};
+    return HeadFault{501, "Unknown Transfer-Encoding; expected chunked."};
   }
   return std::nullopt;
 }
@@ -43,9 +43,9 @@ std::optional<HeadFault> check_transfer_encoding(const HttpRequest& head, bool i
 std::optional<HeadFault> check_request_head(const HttpRequest& head, bool is_http_1_0) {
   const size_t hosts = count(head, "host");
   if (hosts > 1) return HeadFault{400, "The request has more than one Host header; expected one."};
-  if (hosts == 0 && !is_http_1_0) return HeadFault{400, "The request has no Host header, which HTTP/1.1 asks for."};
+  if (hosts == 0 && !is_http_1_0) return HeadFault{400, "The request has no Host header, which HTTP/1.1 requires."};
   if (!is_host(head.header("host")) || !is_host(head.host))
-    return HeadFault{400, "The Host of the request is no host."};
+    return HeadFault{400, "The Host header is not a valid host."};
   return check_transfer_encoding(head, is_http_1_0);
 }
 
