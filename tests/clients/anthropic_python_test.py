@@ -73,7 +73,8 @@ def test_tokens_are_counted_without_an_answer(mini):
     client = client_of(mini)
     request = {key: value for key, value in ask("What is 34 + 57?").items() if key != "max_tokens"}
     count = client.messages.count_tokens(**request).input_tokens
-    assert count == client.messages.create(**ask("What is 34 + 57?")).usage.input_tokens
+    usage = client.messages.create(**ask("What is 34 + 57?")).usage
+    assert count == usage.input_tokens + usage.cache_read_input_tokens
 
 
 def test_a_stop_sequence_is_reported(scripted):
