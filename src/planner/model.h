@@ -63,22 +63,23 @@ struct Note {
 // Of one model: inputs first, then figures, all in base units.
 using Values = std::vector<double>;
 
+// What is said of an input and of a figure beside its name and formula.
+struct InputNotes {
+  double low, high;  // in the unit of the measure
+  std::string source;
+  Confidence confidence = Confidence::kHigh;
+  Bound bound = Bound::kPositive;
+};
+struct FigureNotes {
+  int number = 0;
+  std::string findings = {};
+  std::optional<Claim> claim = {};
+  std::string source = {};
+  Confidence confidence = Confidence::kMedium;
+};
+
 class Model {
  public:
-  struct InputNotes {
-    double low, high;  // in the unit of the measure
-    std::string source;
-    Confidence confidence = Confidence::kHigh;
-    Bound bound = Bound::kPositive;
-  };
-  struct FigureNotes {
-    int number = 0;
-    std::string findings = {};
-    std::optional<Claim> claim = {};
-    std::string source = {};
-    Confidence confidence = Confidence::kMedium;
-  };
-
   Model(std::string name, std::string title) : name_(std::move(name)), title_(std::move(title)) {}
 
   // ---- Making one; inputs before figures ----

@@ -241,5 +241,5 @@ test("all of it works from the keyboard", async () => {
   assert.equal(await page.evaluate(() => document.activeElement.id), "answers");
   await page.getByRole("button", { name: "The published service" }).focus();
   await page.keyboard.press("Enter");
-  assert.equal(await page.title(), "The published service · DeepInfer planner");
+  await page.waitForFunction(() => document.title === "The published service · DeepInfer planner");
 });
