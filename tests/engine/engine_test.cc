@@ -7,6 +7,7 @@
 #include <array>
 #include <future>
 #include <stdexcept>
+#include <utility>
 
 #include "checkpoint/checkpoint.h"
 #include "model/model.h"
@@ -240,9 +241,15 @@ TEST_F(EngineTest, SeveralAnswersHaveIdsInARowAndSeedsOfTheirOwn) {
 
 // The three are one job until the prompt is computed, and the first one gives it its name.
 TEST_F(EngineTest, WhatIsPausedIsAnAnswerAndNotTheOthersOfItsPrompt) {
-  Collector occupying;  // so that the prompt waits while it is told all this
-  occupying.on_token = [] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  Collector occupying;  // its first token holds the engine until it was told all this
+  std::promise<void> reached, told;
+  occupying.on_token = [&, is_first = true]() mutable {
+    if (!std::exchange(is_first, false)) return;
+    reached.set_value();
+    told.get_future().wait();
+  };
   ASSERT_TRUE(engine_->submit(request(40), occupying.sink()).ok());
+  reached.get_future().wait();
   EngineRequest several = request(4);
   several.prompt_ids = std::vector<int32_t>(40, 5);
   several.n = 3;
@@ -256,6 +263,7 @@ TEST_F(EngineTest, WhatIsPausedIsAnAnswerAndNotTheOthersOfItsPrompt) {
   engine_->pause(*first);
   engine_->pause(*first + 2);
   engine_->cancel(*first);
+  told.set_value();
   EXPECT_EQ(ended[0].get(), FinishReason::kCancelled);
   ASSERT_EQ(ended[1].wait_for(std::chrono::minutes(2)), std::future_status::ready);
   EXPECT_EQ(ended[1].get(), FinishReason::kLength);

@@ -242,13 +242,10 @@ TEST_P(EngineFaultsTest, AThousandWaitAndAreServedInOrder) {
   open({.max_context_tokens = 64, .max_sequences = 280, .num_blocks = 280, .max_batch_tokens = 256},
        {.max_queued_requests = 1024, .max_running = 256});
   std::vector<std::unique_ptr<Receiver>> receivers;
-  std::atomic<int64_t> refused{0};
+  size_t served = 0;
   for (uint32_t i = 0; i < 1280; ++i) {
     receivers.push_back(std::make_unique<Receiver>());
-    while (!engine_->submit(request(i, 6, 4), receivers.back()->sink()).ok()) {
-      ++refused;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    while (!engine_->submit(request(i, 6, 4), receivers.back()->sink()).ok()) receivers[served++]->wait();
   }
   for (auto& receiver : receivers) {
     receiver->wait();

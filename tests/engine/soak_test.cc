@@ -1,6 +1,7 @@
 // Random submit, cancel, pause and pressure for a while; then everything must have ended and everything be back.
 // DEEPINFER_SOAK_SECONDS (120) and DEEPINFER_SOAK_SEED set how long and what; the seed is printed.
 #include <cstdio>
+#include <semaphore>
 #include <thread>
 
 #include "engine_support.h"
@@ -67,7 +68,10 @@ TEST(EngineSoakTest, NothingLeaksAndEverythingEnds) {
         ++cancelled;
       }
       if (ids.size() > 8 && rng() % 5 == 0) engine.pause(ids[ids.size() - 1 - rng() % 8]);
-      if (ids.size() > 60) std::this_thread::sleep_for(std::chrono::milliseconds(rng() % 30));
+      if (ids.size() > 60) {  // sixty in flight at most
+        engine.resume(ids[ids.size() - 61]);
+        receivers[ids.size() - 61]->wait();
+      }
       if (ids.size() % 50 == 0) {
         for (const auto one : ids) engine.resume(one);
       }
@@ -144,20 +148,20 @@ TEST(EngineSoakTest, MemoryStaysFlatOverManyShortRequests) {
   ASSERT_NE(model, nullptr);
   Engine engine(std::move(model), {.max_running = 64}, counters);
   int64_t warm = 0;
-  std::atomic<int64_t> open{0};
+  constexpr int kInFlight = 500;
+  std::counting_semaphore<kInFlight> places(kInFlight);
   for (int64_t i = 0; i < count; ++i) {
     EngineRequest request;
     request.prompt_ids = random_ids(static_cast<uint32_t>(i), 2, 2000);
     request.max_tokens = 1;
-    ++open;
-    while (open > 500) std::this_thread::sleep_for(std::chrono::microseconds(200));
-    const auto id = engine.submit(std::move(request), [&open](const EngineEvent& event) {
-      if (event.kind == EngineEvent::Kind::kFinished) --open;
+    places.acquire();
+    const auto id = engine.submit(std::move(request), [&places](const EngineEvent& event) {
+      if (event.kind == EngineEvent::Kind::kFinished) places.release();
     });
     ASSERT_TRUE(id.ok()) << id.error().message();
     if (i == count / 10) warm = resident_kib();
   }
-  while (open > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < kInFlight; ++i) places.acquire();
   const int64_t now = resident_kib();
   std::printf("resident after a tenth: %ld KiB, at the end: %ld KiB\n", static_cast<long>(warm), static_cast<long>(now));
   EXPECT_LT(now, warm + warm / 20 + 2048);
