@@ -5,9 +5,6 @@
 //   index key_j = Q4i(rotate_{jr}(RMS(wk latent_j)))      compressed row_j = Q4k(rotate_{jr}(latent_j))
 //
 // A pair is pooled when its second token arrives; the first waits in a ring of the sequence, whatever the chunking.
-#include <cstring>
-
-#include "kernels/quantize.h"
 #include "model/forward_pass.h"
 
 namespace deepinfer {
@@ -15,101 +12,52 @@ namespace {
 
 // Number of the ratio-2 source among ratio-2 sources.
 int64_t pair_group_of(const KvLayout& layout, int64_t group) {
-  int64_t pair_group = 0;
-  for (int64_t g = 0; g < group; ++g) pair_group += layout.groups[g].ratio == 2 ? 1 : 0;
-  return pair_group;
-}
-
-// Rows of the call that finish a latent, into ws.latent_rows; returns how many.
-int64_t list_latents(const ForwardPass& pass, int64_t ratio) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < pass.num_rows(); ++i) {
-    const Row& row = pass.rows[i];
-    if (ratio == 2 && (row.position % 2 == 0 || row.position < row.sequence->cut.write_first)) continue;
-    const int64_t group_start = row.position / ratio * ratio;
-    pass.ws.latent_cos_sin[count] = pass.compress_rope.row(group_start);
-    pass.ws.latent_rows[count++] = static_cast<int32_t>(i);
-  }
-  return count;
-}
-
-// ws.pair_values, ws.pair_gates -> ws.latents, through the rings, row after row.
-void pool_pairs(const ForwardPass& pass, int64_t pair_group, int64_t num_latents) {
-  Workspace& ws = pass.ws;
-  const int64_t dim = pass.config.head_dim;
-  int64_t latent = 0;
-  for (int64_t i = 0; i < pass.num_rows(); ++i) {
-    const Row& row = pass.rows[i];
-    float* entry = row.sequence->compressor_entry(pair_group, row.position);
-    std::memcpy(entry, ws.pair_values.data() + i * dim, dim * sizeof(float));
-    std::memcpy(entry + dim, ws.pair_gates.data() + i * dim, dim * sizeof(float));
-    if (latent == num_latents || ws.latent_rows[latent] != i) continue;
-    const float* first = row.sequence->compressor_entry(pair_group, row.position - 1);
-    pass.ops.pool_pair(first, first + dim, entry, entry + dim, dim, ws.latents.data() + latent++ * dim);
-  }
+  return std::count_if(layout.groups.begin(), layout.groups.begin() + group,
+                       [](const BlockGroup& before) { return before.ratio == 2; });
 }
 
 // The phase of ws.latents, before their norm.
-Phase make_latents(ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t layer, Phase x,
-                   int64_t count) {
+Phase make_latents(ForwardPass& pass, const LayerPlan& plan, Block block, Phase x, int64_t count) {
   Workspace& ws = pass.ws;
   const int64_t rows = pass.num_rows(), dim = pass.config.head_dim;
-  const ActivationRows operand = pass.x_paired(rows);
-  if (plan.ratio != 2) {
-    return pass.add_linear({x}, {LinearTask{weights.wkv.view(), operand, {.bf16 = ws.latents.data(), .stride = dim}}});
-  }
-  const Phase projected =
-      pass.add_linear({x}, {LinearTask{weights.wkv.view(), operand, {.f32 = ws.pair_values.data(), .stride = dim}},
-                            LinearTask{weights.wgate->view(), operand, {.f32 = ws.pair_gates.data(), .stride = dim}}});
-  pass.observe("compressor_value", layer, ws.pair_values.data(), rows * dim);
-  pass.observe("compressor_gate", layer, ws.pair_gates.data(), rows * dim);
-  const int64_t pair_group = pair_group_of(pass.layout, *plan.kv_source);
-  return pass.region.add(1, {projected},
-                         [&pass, pair_group, count](const Share&) { pool_pairs(pass, pair_group, count); });
-}
-
-// Latents [begin, end) with their index keys into the blocks.
-void pack_latents(const ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t begin,
-                  int64_t end) {
-  Workspace& ws = pass.ws;
-  const ModelConfig& config = pass.config;
-  const int64_t dim = config.head_dim, index_dim = config.index_head_dim, rotary = config.qk_rope_head_dim;
-  Bf16* keys = ws.index_keys.data() + begin * index_dim;
-  const float* const* cos_sin = ws.latent_cos_sin.data() + begin;
-  pass.rms_norm(keys, weights.k_norm, end - begin, keys);
-  pass.ops.rotate(keys, end - begin, 1, index_dim, rotary, cos_sin, Ops::Rotation::kForward);
-  pass.ops.rotate(ws.latents.data() + begin * dim, end - begin, 1, dim, rotary, cos_sin, Ops::Rotation::kForward);
-  for (int64_t i = begin; i < end; ++i) {
-    const Row& row = pass.rows[ws.latent_rows[i]];
-    if (row.position < row.sequence->cut.write_first) continue;
-    const auto address = pass.arena.row(pass.layout, *row.sequence, *plan.kv_source, row.position / plan.ratio);
-    pack_index_row(ws.index_keys.data() + i * index_dim, index_dim, address.index_codes, address.index_scales);
-    pack_compressed_row(ws.latents.data() + i * dim, dim, address.compressed);
-  }
+  const InputRows operand = pass.x_paired(rows);
+  const MatrixRef wkv = {block, MatrixName::kCompressorWkv}, wgate = {block, MatrixName::kCompressorWgate};
+  if (plan.ratio != 2) return pass.add(Products{{Product{wkv, operand, {}, ws.latents.at(), dim}}, 1}, {x});
+  const Phase projected = pass.add(Products{{Product{wkv, operand, ws.pair_values.at(), {}, dim},
+                                             Product{wgate, operand, ws.pair_gates.at(), {}, dim}},
+                                            2},
+                                   {x});
+  pass.observe("compressor_value", block, ws.pair_values.data(), rows * dim);
+  pass.observe("compressor_gate", block, ws.pair_gates.data(), rows * dim);
+  return pass.add(PoolPairs{pair_group_of(pass.layout, *plan.kv_source), rows, count, ws.pair_values.at(),
+                            ws.pair_gates.at(), ws.latents.at()},
+                  {projected});
 }
 
 }  // namespace
 
-Phase compress(ForwardPass& pass, const CompressorWeights& weights, const LayerPlan& plan, int64_t layer, Phase x) {
+Phase compress(ForwardPass& pass, const LayerPlan& plan, Block block, Phase x) {
   Workspace& ws = pass.ws;
   const int64_t dim = pass.config.head_dim, index_dim = pass.config.index_head_dim;
-  const int64_t count = list_latents(pass, plan.ratio);
-  const Phase latents = make_latents(pass, weights, plan, layer, x, count);
+  const int64_t count = std::count_if(pass.rows.begin(), pass.rows.end(),
+                                      [&](const Row& row) { return finishes_latent(row, plan.ratio); });
+  pass.add(ListLatents{plan.ratio}, {});
+  const Phase latents = make_latents(pass, plan, block, x, count);
   if (count == 0) return latents;
-  const Phase normed = pass.add_rows(count, 8 * dim, {latents}, [&](int64_t begin, int64_t end, int) {
-    const int64_t dim = pass.config.head_dim;
-    Bf16* rows = pass.ws.latents.data() + begin * dim;
-    pass.rms_norm(rows, weights.norm, end - begin, rows);
-    pass.ops.pair_rows(rows, end - begin, dim, pass.ws.latents_paired.data() + begin * dim);
-  });
-  const Phase keys = pass.add_linear(
-      {normed}, {LinearTask{weights.wk.view(), {.values = ws.latents_paired.data(), .count = count, .stride = dim},
-                            {.bf16 = ws.index_keys.data(), .stride = index_dim}}});
-  const Phase packed = pass.add_rows(count, 8 * (dim + index_dim), {keys}, [&](int64_t begin, int64_t end, int) {
-    pack_latents(pass, weights, plan, begin, end);
-  });
-  pass.observe("compressed_row", layer, ws.latents.data(), count * dim);
-  pass.observe("index_key", layer, ws.index_keys.data(), count * index_dim);
+  const Phase normed = pass.add(NormRows{{block, NormName::kLatent},
+                                         count,
+                                         dim,
+                                         ws.latents.at(),
+                                         ws.latents.at(),
+                                         {.paired = ws.latents_paired.at(), .quantized = {}, .int8 = {}}},
+                                {latents});
+  const InputRows operand = {ws.latents_paired.at(), {}, count, dim};
+  const Phase keys = pass.add(
+      Products{{Product{{block, MatrixName::kIndexWk}, operand, {}, ws.index_keys.at(), index_dim}}, 1}, {normed});
+  const Phase packed =
+      pass.add(PackLatents{block, *plan.kv_source, plan.ratio, count, ws.latents.at(), ws.index_keys.at()}, {keys});
+  pass.observe("compressed_row", block, ws.latents.data(), count * dim);
+  pass.observe("index_key", block, ws.index_keys.data(), count * index_dim);
   return packed;
 }
 

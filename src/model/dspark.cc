@@ -5,7 +5,6 @@
 //   stages, every row attending to the window rows up to p and to all rows of the pass
 //   logits_k = head RMS(x_k) + markov_head markov_embed(d_k);  d_{k+1} chosen from logits_k;  confidence_k = proj [x_k; e_k]
 #include <algorithm>
-#include <cstring>
 
 #include "model/forward_pass.h"
 #include "model/model_impl.h"
@@ -13,64 +12,44 @@
 namespace deepinfer {
 namespace {
 
-// The rows of a sequence share one list: its window rows, then its rows of the pass.
-void list_draft_rows(ForwardPass& pass, int64_t window_layer) {
-  Workspace& ws = pass.ws;
-  const std::byte** pointers = ws.window_pointers.data();
-  for (int64_t i = 0; i < pass.num_rows(); ++i) {
-    const Row& row = pass.rows[i];
-    if (i > row.first_row) {
-      ws.lists[i] = ws.lists[row.first_row];
-      continue;
-    }
-    const std::byte** const list = pointers;
-    const int64_t oldest = std::max(row.position - pass.layout.window, row.sequence->cut.decoder_first);
-    for (int64_t p = std::max<int64_t>(0, oldest); p < row.position; ++p) {
-      *pointers++ = row.sequence->window_row(window_layer, p);
-    }
-    for (int64_t k = 0; k < pass.config.dspark_block_size; ++k) {
-      *pointers++ = ws.window_rows.data() + (i + k) * pass.layout.window_row_bytes;
-    }
-    ws.lists[i] = {.window = list, .num_window = static_cast<int32_t>(pointers - list)};
-  }
-}
-
-void run_stage(ForwardPass& pass, const BlockWeights& weights, int64_t window_layer, const BlockWeights* next) {
-  list_draft_rows(pass, window_layer);
+void run_stage(ForwardPass& pass, Block block, bool goes_on, Left& left) {
+  pass.add(ListDraftWindow{block}, {});
   const InputPhases input =
-      project_input(pass, weights, hc_enter(pass, weights.hc_attn, weights.attn_norm), nullptr);
-  attend_and_project(pass, weights, input, Region::kNone, Region::kNone);
-  const Phase x = hc_enter(pass, weights.hc_ffn, weights.ffn_norm);
-  experts(pass, weights.moe, window_layer, x, next != nullptr ? &next->hc_attn : nullptr);
-  pass.run_region();
+      project_input(pass, block, enter_sublayer(pass, {block, Sublayer::kAttention}, left), nullptr);
+  left = attend_and_project(pass, block, input, Program::kNone, Program::kNone);
+  const Phase x = enter_sublayer(pass, {block, Sublayer::kFfn}, left);
+  const HcRef next = {block + 1, Sublayer::kAttention};
+  left = experts(pass, block, x, goes_on ? &next : nullptr);
+  pass.run();
 }
 
-// Chooses the drafts one after another, the k-th of every start together; logits already hold the head's
-// part.
-void run_markov_chain(ForwardPass& pass, const DsparkWeights& weights, const Bf16* x,
-                      std::span<const DraftStart> starts, const DraftChooser& choose, std::span<int32_t> ids,
-                      std::span<float> confidence) {
+// Chooses the drafts one after another, the k-th of every start together; logits already hold the head's part.
+void run_markov_chain(ForwardPass& pass, std::span<const DraftStart> starts, const DraftChooser& choose,
+                      std::span<int32_t> ids) {
   Workspace& ws = pass.ws;
   const int64_t vocab = pass.config.vocab_size, hidden = pass.config.hidden_size, rank = pass.config.dspark_markov_rank;
   const int64_t block = pass.config.dspark_block_size, width = hidden + rank, count = std::ssize(starts);
+  const int64_t width_stride = (width + 1) / 2 * 2, rank_stride = (rank + 1) / 2 * 2;
+  const Ref<Bf16> features = ws.paired.at(), embeddings = ws.paired.at(count * width_stride);
   for (int64_t k = 0; k < block; ++k) {
-    for (int64_t s = 0; s < count; ++s) {
-      const int32_t previous = k == 0 ? starts[s].next_id : ids[s * block + k - 1];
-      const Bf16* embedding = weights.markov_embed.as<Bf16>() + previous * rank;
-      std::copy_n(x + (s * block + k) * hidden, hidden, ws.draft_features.data() + s * width);
-      std::copy_n(embedding, rank, ws.draft_features.data() + s * width + hidden);
-      std::copy_n(embedding, rank, ws.markov_rows.data() + s * rank);
-    }
-    pass.linear_paired(weights.confidence, ws.draft_features.data(), count, {.f32 = &confidence[k], .stride = block});
-    pass.linear_paired(weights.markov_head, ws.markov_rows.data(), count,
-                       {.f32 = ws.markov_logits.data(), .stride = vocab});
+    for (int64_t s = 0; s < count; ++s) ws.ids[s] = k == 0 ? starts[s].next_id : ids[s * block + k - 1];
+    pass.add(GatherMarkov{count, k, ws.ids.at(), ws.x.at(), ws.draft_features.at(), ws.markov_rows.at()}, {});
+    const Phase joined = pass.add(
+        MakeOperands{count, width, ws.draft_features.at(), {.paired = features, .quantized = {}, .int8 = {}}}, {});
+    const Phase alone = pass.add(
+        MakeOperands{count, rank, ws.markov_rows.at(), {.paired = embeddings, .quantized = {}, .int8 = {}}}, {});
+    const MatrixRef confidence = {kWholeModel, MatrixName::kConfidence},
+                    markov = {kWholeModel, MatrixName::kMarkovHead};
+    pass.add(Products{{Product{confidence, {features, {}, count, width_stride}, ws.draft_confidence.at(k), {}, block},
+                       Product{markov, {embeddings, {}, count, rank_stride}, ws.markov_logits.at(), {}, vocab}},
+                      2},
+             {joined, alone});
+    pass.add(AddMarkov{count, k, ws.markov_logits.at(), ws.logits.at()}, {});
+    pass.run();
     for (int64_t s = 0; s < count; ++s) {
       const int64_t row = s * block + k;
-      float* logits = ws.logits.data() + row * vocab;
-      const float* markov = ws.markov_logits.data() + s * vocab;
-      for (int64_t v = 0; v < vocab; ++v) logits[v] += markov[v];
-      ids[row] =
-          choose(static_cast<size_t>(s), pass.rows[row].position + 1, {logits, static_cast<size_t>(vocab)});
+      ids[row] = choose(static_cast<size_t>(s), pass.rows[row].position + 1,
+                        {ws.logits.data() + row * vocab, static_cast<size_t>(vocab)});
     }
   }
 }
@@ -78,38 +57,32 @@ void run_markov_chain(ForwardPass& pass, const DsparkWeights& weights, const Bf1
 }  // namespace
 
 void capture_target(ForwardPass& pass, int64_t target) {
-  Workspace& ws = pass.ws;
-  const int64_t hidden = pass.config.hidden_size, width = hidden * std::ssize(pass.config.dspark_target_layer_ids);
-  for (int64_t row = 0; row < pass.num_rows(); ++row) {
-    const Bf16* h = ws.h.data() + row * 4 * hidden;
-    Bf16* out = ws.main_hidden.data() + row * width + target * hidden;
-    for (int64_t d = 0; d < hidden; ++d) {
-      float sum = to_float(h[d]);
-      for (int stream = 1; stream < 4; ++stream) sum += to_float(h[stream * hidden + d]);
-      out[d] = to_bf16(sum / 4.0f);
-    }
-  }
+  const int64_t width = pass.config.hidden_size * std::ssize(pass.config.dspark_target_layer_ids);
+  pass.add(MeanOfStreams{pass.num_rows(), target, width, pass.ws.h.at(), pass.ws.main_hidden.at()}, {});
 }
 
-void write_dspark_rows(ForwardPass& pass, const DsparkWeights& weights) {
+void write_dspark_rows(ForwardPass& pass) {
   Workspace& ws = pass.ws;
-  const int64_t rows = pass.num_rows(), hidden = pass.config.hidden_size;
-  const int64_t width = hidden * std::ssize(pass.config.dspark_target_layer_ids);
-  pass.observe("main_hidden", pass.config.num_hidden_layers, ws.main_hidden.data(), rows * width);
-  pass.linear_quantized(weights.main_proj, ws.main_hidden.data(), ws.x.data());
-  pass.set_cos_sin(RopeKind::kPlain);
-  Phase x = pass.add_rows(rows, 8 * hidden, {}, [&](int64_t begin, int64_t end, int) {
-    Bf16* main_x = pass.ws.x.data() + begin * pass.config.hidden_size;
-    pass.rms_norm(main_x, weights.main_norm, end - begin, main_x);
-    pass.make_operands(begin, end);
-  });
-  for (size_t stage = 0; stage < weights.stages.size(); ++stage) {
-    const BlockWeights& block = weights.stages[stage];
-    make_window_rows(pass, block, pass.add_linear({x}, {window_row_task(pass, block)}));
-    pass.run_region();
-    const int64_t window_layer = pass.config.num_hidden_layers + static_cast<int64_t>(stage);
-    observe_window_rows(pass, window_layer);
-    store_window_rows(pass, window_layer);
+  const ModelConfig& config = pass.config;
+  const int64_t rows = pass.num_rows(), hidden = config.hidden_size;
+  const int64_t width = hidden * std::ssize(config.dspark_target_layer_ids);
+  pass.observe("main_hidden", config.num_hidden_layers, ws.main_hidden.data(), rows * width);
+  const Ref<Bf16> quantized = ws.quantized.at();
+  pass.add(SetAngles{RopeKind::kPlain}, {});
+  const Phase operand =
+      pass.add(MakeOperands{rows, width, ws.main_hidden.at(), {.paired = {}, .quantized = quantized, .int8 = {}}}, {});
+  const Phase projected = pass.add(
+      Products{{Product{{kWholeModel, MatrixName::kMainProj}, {quantized, {}, rows, width}, {}, ws.x.at(), hidden}}, 1},
+      {operand});
+  const Phase x =
+      pass.add(NormRows{{kWholeModel, NormName::kDsparkMain}, rows, hidden, ws.x.at(), ws.x.at(), pass.x_operands()},
+               {projected});
+  for (int64_t stage = 0; stage < config.num_nextn_predict_layers; ++stage) {
+    const auto block = static_cast<Block>(config.num_hidden_layers + stage);
+    make_window_rows(pass, block, pass.add(Products{{window_row_product(pass, block)}, 1}, {x}));
+    pass.add(StoreWindow{block, ws.window_rows.at()}, {});
+    pass.run();
+    observe_window_rows(pass, block);
   }
 }
 
@@ -136,10 +109,11 @@ Result<DraftOutput> Model::draft(std::span<const DraftStart> starts, const Draft
   const int64_t block = config.dspark_block_size, rows = std::ssize(starts) * block;
   if (rows == 0) return DraftOutput{};
   impl_->rows.clear();
-  impl_->ids.assign(static_cast<size_t>(rows), config.dspark_noise_token_id);
+  int32_t* ids = impl_->workspace.ids.data();
+  std::fill_n(ids, rows, static_cast<int32_t>(config.dspark_noise_token_id));
   for (const auto& [sequence, next_id] : starts) {
     const auto first_row = std::ssize(impl_->rows);
-    impl_->ids[first_row] = next_id;
+    ids[first_row] = next_id;
     for (int64_t k = 0; k < block; ++k) {
       impl_->rows.push_back({.sequence = sequence,
                              .position = sequence->length + k,
@@ -147,26 +121,24 @@ Result<DraftOutput> Model::draft(std::span<const DraftStart> starts, const Draft
                              .first_position = sequence->length});
     }
   }
-  const DsparkWeights& weights = *impl_->weights.dspark;
   ForwardPass pass = impl_->begin(nullptr);
-  impl_->embed(pass, impl_->ids);
-  pass.set_cos_sin(RopeKind::kPlain);
-  for (size_t stage = 0; stage < weights.stages.size(); ++stage) {
-    const BlockWeights* next = stage + 1 < weights.stages.size() ? &weights.stages[stage + 1] : nullptr;
-    run_stage(pass, weights.stages[stage], config.num_hidden_layers + static_cast<int64_t>(stage), next);
+  embed(pass);
+  pass.add(SetAngles{RopeKind::kPlain}, {});
+  Left left;
+  for (int64_t stage = 0; stage < config.num_nextn_predict_layers; ++stage) {
+    run_stage(pass, static_cast<Block>(config.num_hidden_layers + stage), stage + 1 < config.num_nextn_predict_layers,
+              left);
   }
-  Workspace& ws = impl_->workspace;
-  const int64_t hidden = config.hidden_size;
-  pass.ops.hc_fold(ws.h.data(), ws.pre.data(), 4, rows, hidden, {0, hidden}, ws.x.data());
-  pass.rms_norm(ws.x.data(), weights.norm, rows, ws.y.data());
-  pass.linear_paired(impl_->weights.head, ws.y.data(), rows, {.f32 = ws.logits.data(), .stride = config.vocab_size});
+  const Phase folded = pass.add(FoldRows{rows}, {left.phase});
+  head(pass, {kWholeModel, NormName::kDsparkFinal}, rows, impl_->workspace.x.at(), folded);
+  pass.run();
   const auto size = static_cast<size_t>(rows);
   impl_->draft_ids.resize(size);
-  impl_->draft_confidence.resize(size);
-  run_markov_chain(pass, weights, ws.x.data(), starts, choose, impl_->draft_ids, impl_->draft_confidence);
+  run_markov_chain(pass, starts, choose, impl_->draft_ids);
+  Workspace& ws = impl_->workspace;
   return DraftOutput{impl_->draft_ids,
                      {ws.logits.data(), size * static_cast<size_t>(config.vocab_size)},
-                     impl_->draft_confidence};
+                     {ws.draft_confidence.data(), size}};
 }
 
 }  // namespace deepinfer

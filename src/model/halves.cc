@@ -31,8 +31,8 @@ void drop_encoder_rows(ForwardPass& pass, std::vector<Row>& kept) {
     std::copy_n(ws.main_hidden.data() + from * targets, targets, ws.main_hidden.data() + to * targets);
   }
   pass.rows = kept;
-  pass.add_rows(pass.num_rows(), 4 * hidden, {}, [&](int64_t begin, int64_t end, int) { pass.make_operands(begin, end); });
-  pass.run_region();
+  pass.add(MakeOperands{pass.num_rows(), hidden, ws.x.at(), pass.x_operands()}, {});
+  pass.run();
 }
 
 }  // namespace deepinfer

@@ -11,46 +11,6 @@
 
 namespace deepinfer {
 
-// ---- operands of the parts -------------------------------------------------------------------------------------------
-
-ActivationRows ForwardPass::x_quantized(int64_t count) const {
-  ActivationRows x = {.values = ws.x_quantized.data(), .count = count, .stride = config.hidden_size};
-  if (numerics == Numerics::kFast) x.int8 = ws.x_int8.data();
-  return x;
-}
-
-void ForwardPass::make_operands(int64_t begin, int64_t end) const {
-  const int64_t hidden = config.hidden_size, place = begin * hidden;
-  ops.pair_rows(ws.x.data() + place, end - begin, hidden, ws.x_paired.data() + place);
-  ops.quantize_rows(ws.x.data() + place, end - begin, hidden, ws.x_quantized.data() + place);
-  if (numerics == Numerics::kExact) return;
-  ops.encode_int8(ws.x_quantized.data() + place, end - begin, hidden, ws.x_int8.data() + place / kSumBlock);
-}
-
-void ForwardPass::linear_quantized(const Matrix& weights, const Bf16* x, Bf16* y) {
-  const int64_t cols = weights.view().cols;
-  const Phase operand = add_rows(num_rows(), cols, {}, [this, x, cols](int64_t begin, int64_t end, int) {
-    ops.quantize_rows(x + begin * cols, end - begin, cols, ws.quantized.data() + begin * cols);
-  });
-  add_linear({operand}, {LinearTask{weights.view(), {.values = ws.quantized.data(), .count = num_rows(), .stride = cols},
-                                    {.bf16 = y, .stride = weights.view().rows}}});
-  run_region();
-}
-
-void ForwardPass::linear_paired(const Matrix& weights, const Bf16* x, int64_t count, const OutputRows& y) {
-  const int64_t cols = weights.view().cols, stride = (cols + 1) / 2 * 2;
-  const Phase operand = add_rows(count, cols, {}, [this, x, cols, stride](int64_t begin, int64_t end, int) {
-    ops.pair_rows(x + begin * cols, end - begin, cols, ws.paired.data() + begin * stride);
-  });
-  add_linear({operand},
-             {LinearTask{weights.view(), {.values = ws.paired.data(), .count = count, .stride = stride}, y}});
-  run_region();
-}
-
-void ForwardPass::set_cos_sin(RopeKind kind) {
-  for (int64_t i = 0; i < num_rows(); ++i) ws.cos_sin[i] = rope(kind).row(rows[i].position);
-}
-
 // ---- loading ---------------------------------------------------------------------------------------------------------
 
 namespace {
@@ -133,6 +93,13 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   ASSIGN_OR_RETURN(impl->weights, load_weights(checkpoint, impl->layers, options.num_threads, progress, cache));
   impl->pool = std::make_unique<ThreadPool>(options.num_threads, ThreadPool::Pinning::kOneCorePerThread);
   impl->kernel = {impl->pool.get(), impl->workspace.kernel_scratch.data(), impl->workspace.kernel_scratch_bytes};
+  Workspace& ws = impl->workspace;
+  impl->program.streams = {ws.h.at(), ws.pre.at(), ws.mix.at(),
+                           ws.x.at(), ws.y.at(),   {ws.x_paired.at(), ws.x_quantized.at(), ws.x_int8.at()}};
+  impl->backend.emplace(
+      BackendParts{impl->config, *impl->layout, impl->arena, *ops, impl->kernel, impl->workspace, impl->weights,
+                   impl->engram_hashes, impl->plain_rope, impl->compress_rope, options.numerics, impl->engram_pad_class,
+                   [impl = impl.get()](const Row& row, int64_t layer) { impl->note_fault(row, layer); }});
   impl->rows.reserve(static_cast<size_t>(options.max_batch_tokens));
   impl->decoder_rows.reserve(static_cast<size_t>(options.max_batch_tokens));
   for (int64_t i = 0; i < options.max_sequences; ++i) {
@@ -210,8 +177,7 @@ int64_t Model::length(const Sequence& sequence) { return sequence.length; }
 // ---- one call --------------------------------------------------------------------------------------------------------
 
 ForwardPass Model::Impl::begin(ForwardObserver* observer) {
-  return {config, *layout, arena, *ops, kernel, workspace, plain_rope, compress_rope, options.numerics, observer,
-          region, rows};
+  return {config, *layout, workspace, *backend, local_experts, observer, rows, program};
 }
 
 Status Model::Impl::check(std::span<const SequenceSpan> spans) const {
@@ -287,75 +253,72 @@ Status Model::Impl::admit(std::span<const SequenceSpan> spans) {
   return {};
 }
 
-void Model::Impl::embed(ForwardPass& pass, std::span<const int32_t> ids) {
-  const int64_t hidden = config.hidden_size;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const Bf16* embedding = weights.embed.as<Bf16>() + ids[i] * hidden;
-    for (int stream = 0; stream < 4; ++stream) {
-      std::copy_n(embedding, hidden, pass.ws.h.data() + (static_cast<int64_t>(i) * 4 + stream) * hidden);
-      pass.ws.pre[static_cast<int64_t>(i) * 4 + stream] = stream == 0 ? 1.0f : 0.0f;
-    }
-  }
+void embed(ForwardPass& pass) {
+  pass.add(Embed{pass.num_rows(), pass.ws.ids.at(), pass.ws.h.at(), pass.ws.pre.at()}, {});
 }
 
-void Model::Impl::replace_input(ForwardPass& pass, int64_t layer) {
+void Model::Impl::replace_input(ForwardPass& pass, int64_t layer, Left& left) {
   if (!pass.is_replaced()) return;
   const auto rows = static_cast<size_t>(pass.num_rows());
+  pass.run();
   pass.observer->layer_input(layer, {pass.ws.h.data(), rows * 4 * static_cast<size_t>(config.hidden_size)},
                              {pass.ws.pre.data(), rows * 4});
-  pass.has_sums = false;  // begun with other numbers
+  left.begun = false;  // with other numbers
+}
+
+// The layer's attention, between two looks of an observer who may put another result in its place.
+Left Model::Impl::run_attention(ForwardPass& pass, int64_t layer, Phase x, Phase compressed) {
+  Workspace& ws = pass.ws;
+  const int64_t count = pass.num_rows() * config.hidden_size;
+  std::vector<Bf16> h;
+  if (pass.is_replaced()) h.assign(ws.h.data(), ws.h.data() + 4 * count);
+  const auto block = static_cast<Block>(layer);
+  const Left left = attention(pass, layers[layer], block, x, compressed);
+  pass.observe("attn_out", layer, ws.y.data(), count);
+  if (pass.is_replaced()) {
+    pass.run();
+    pass.observer->attention_output(layer, {ws.y.data(), static_cast<size_t>(count)});
+    std::copy(h.begin(), h.end(), ws.h.data());
+    const HcRef next = {block, Sublayer::kFfn};
+    backend->leave_sublayer(pass.leave(&next), pass.num_rows(), {0, config.hidden_size});
+  }
+  return left;
 }
 
 void Model::Impl::run_layers(ForwardPass& pass) {
   Workspace& ws = pass.ws;
   const int64_t first_decoder_layer = config.first_decoder_layer();
+  Left left;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const LayerPlan& row = layers[layer];
-    const BlockWeights& block = weights.layers[layer];
-    int64_t count = pass.num_rows() * config.hidden_size;
-    replace_input(pass, layer);
-    if (row.engram) engram(pass, *block.engram, engram_hashes[*row.engram], engram_pad_class, layer);
-    if (row.dspark_target) capture_target(pass, *row.dspark_target);
+    const LayerPlan& plan = layers[layer];
+    const auto block = static_cast<Block>(layer);
+    replace_input(pass, layer, left);
+    if (plan.engram) engram(pass, *plan.engram, block);
+    if (plan.dspark_target) capture_target(pass, *plan.dspark_target);
 
-    Phase x = hc_enter(pass, block.hc_attn, block.attn_norm);
-    pass.observe("attn_in", layer, ws.x.data(), count);
-    const Phase compressed = row.owns_kv ? compress(pass, *block.compressor, row, layer, x) : Region::kNone;
+    Phase x = enter_sublayer(pass, {block, Sublayer::kAttention}, left);
+    pass.observe("attn_in", layer, ws.x.data(), pass.num_rows() * config.hidden_size);
+    const Phase compressed = plan.owns_kv ? compress(pass, plan, block, x) : Program::kNone;
     if (layer == first_decoder_layer) {
-      pass.run_region();
+      pass.run();
       drop_encoder_rows(pass, decoder_rows);
       if (pass.rows.empty()) return;
-      count = pass.num_rows() * config.hidden_size;
     }
-    const std::vector<Bf16> h(pass.is_replaced() ? ws.h.data() : nullptr,
-                              pass.is_replaced() ? ws.h.data() + 4 * count : nullptr);
-    attention(pass, block, row, layer, x, compressed);
-    pass.observe("attn_out", layer, ws.y.data(), count);
-    if (pass.is_replaced()) {
-      pass.run_region();
-      pass.observer->attention_output(layer, {ws.y.data(), static_cast<size_t>(count)});
-      std::copy(h.begin(), h.end(), ws.h.data());
-      hc_leave(pass, {0, config.hidden_size}, &block.hc_ffn);
-    }
+    left = run_attention(pass, layer, x, compressed);
 
-    x = hc_enter(pass, block.hc_ffn, block.ffn_norm);
+    const int64_t rows = pass.num_rows(), count = rows * config.hidden_size;
+    x = enter_sublayer(pass, {block, Sublayer::kFfn}, left);
     pass.observe("ffn_in", layer, ws.x.data(), count);
     // The next mix can be begun where nothing comes between.
     const bool goes_on = layer + 1 < config.num_hidden_layers && !layers[layer + 1].engram;
-    experts(pass, block.moe, layer, x, goes_on ? &weights.layers[layer + 1].hc_attn : nullptr);
-    pass.run_region();
-    store_window_rows(pass, layer);
+    const HcRef next = {block + 1, Sublayer::kAttention};
+    left = experts(pass, block, x, goes_on ? &next : nullptr);
+    pass.add(StoreWindow{layer, ws.window_rows.at()}, {});
+    pass.add(CheckFinite{rows, layer, ws.pre.at()}, {});
+    pass.run();
     pass.observe("ffn_out", layer, ws.y.data(), count);
     pass.observe("h_out", layer, ws.h.data(), 4 * count);
-    pass.observe("pre_out", layer, ws.pre.data(), 4 * pass.num_rows());
-    check_finite(pass, layer);
-  }
-}
-
-// A number that is not finite anywhere in a row's streams reaches its mixing weights: their statistic sums all squares.
-void Model::Impl::check_finite(const ForwardPass& pass, int64_t layer) {
-  for (int64_t i = 0; i < pass.num_rows(); ++i) {
-    const float* pre = pass.ws.pre.data() + 4 * i;
-    if (!std::isfinite(pre[0] + pre[1] + pre[2] + pre[3])) note_fault(pass.rows[i], layer);
+    pass.observe("pre_out", layer, ws.pre.data(), 4 * rows);
   }
 }
 
@@ -369,48 +332,46 @@ void Model::Impl::note_fault(const Row& row, int64_t layer) {
   }
 }
 
+Phase head(ForwardPass& pass, const NormRef& norm, int64_t rows, Ref<Bf16> x, Phase made) {
+  Workspace& ws = pass.ws;
+  const int64_t hidden = pass.config.hidden_size;
+  const Phase normed = pass.add(
+      NormRows{norm, rows, hidden, x, ws.y.at(), {.paired = ws.paired.at(), .quantized = {}, .int8 = {}}}, {made});
+  const InputRows operand = {ws.paired.at(), {}, rows, hidden};
+  const MatrixRef weights = {kWholeModel, MatrixName::kHead};
+  return pass.add(Products{{Product{weights, operand, ws.logits.at(), {}, pass.config.vocab_size}}, 1}, {normed});
+}
+
 std::span<const float> Model::Impl::compute_logits(ForwardPass& pass) {
   Workspace& ws = pass.ws;
-  const int64_t hidden = config.hidden_size, vocab = config.vocab_size;
-  replace_input(pass, config.num_hidden_layers);
-  pass.add_rows(pass.num_rows(), 8 * hidden, {}, [&](int64_t begin, int64_t end, int) {
-    pass.ops.hc_fold(ws.h.data() + begin * 4 * config.hidden_size, ws.pre.data() + begin * 4, 4, end - begin,
-                     config.hidden_size, {0, config.hidden_size}, ws.x.data() + begin * config.hidden_size);
-  });
-  pass.run_region();
-  // Rows whose logits are wanted, moved together.
-  logit_rows.clear();
+  Left left;
+  replace_input(pass, config.num_hidden_layers, left);
+  int64_t wanted = 0;
   for (int64_t row = 0; row < pass.num_rows(); ++row) {
-    if (!pass.rows[row].wants_logits) continue;
-    std::copy_n(ws.x.data() + row * hidden, hidden, ws.x.data() + std::ssize(logit_rows) * hidden);
-    logit_rows.push_back(pass.rows[row]);
+    if (pass.rows[row].wants_logits) ws.logit_rows[wanted++] = static_cast<int32_t>(row);
   }
-  const auto wanted = std::ssize(logit_rows);
   if (wanted == 0) return {};
-  pass.rms_norm(ws.x.data(), weights.norm, wanted, ws.x.data());
-  pass.linear_paired(weights.head, ws.x.data(), wanted, {.f32 = ws.logits.data(), .stride = vocab});
-  for (int64_t i = 0; i < wanted; ++i) {
-    const float* logits = ws.logits.data() + i * vocab;
-    if (!std::all_of(logits, logits + vocab, [](float x) { return std::isfinite(x); })) {
-      note_fault(logit_rows[i], config.num_hidden_layers);
-    }
-  }
-  return {ws.logits.data(), static_cast<size_t>(wanted * vocab)};
+  const Ref<int32_t> index = ws.logit_rows.at();
+  const Phase folded = pass.add(FoldRows{pass.num_rows()}, {});
+  const Phase gathered = pass.add(GatherRows{wanted, config.hidden_size, index, ws.x.at(), ws.y.at()}, {folded});
+  head(pass, {kWholeModel, NormName::kFinal}, wanted, ws.y.at(), gathered);
+  pass.add(CheckLogits{wanted, index, ws.logits.at()}, {});
+  pass.run();
+  return {ws.logits.data(), static_cast<size_t>(wanted * config.vocab_size)};
 }
 
 Result<ForwardOutput> Model::forward_batch(std::span<const SequenceSpan> spans, ForwardObserver* observer) {
   RETURN_IF_ERROR(impl_->check(spans));
   RETURN_IF_ERROR(impl_->admit(spans));
   ForwardPass pass = impl_->begin(observer);
-  std::vector<int32_t>& ids = impl_->ids;
-  ids.clear();
-  for (const SequenceSpan& span : spans) ids.insert(ids.end(), span.ids.begin(), span.ids.end());
+  int32_t* ids = impl_->workspace.ids.data();
+  for (const SequenceSpan& span : spans) ids = std::copy(span.ids.begin(), span.ids.end(), ids);
   impl_->faults.clear();
-  impl_->embed(pass, ids);
+  embed(pass);
   impl_->run_layers(pass);
   ForwardOutput out;
   if (!pass.rows.empty()) {
-    if (impl_->weights.dspark) write_dspark_rows(pass, *impl_->weights.dspark);
+    if (impl_->weights.dspark) write_dspark_rows(pass);
     out.logits = impl_->compute_logits(pass);
   }
   out.faults = impl_->faults;

@@ -98,11 +98,14 @@ class ForwardObserver {
   virtual void layer_input(int64_t /*layer*/, std::span<Bf16> /*h*/, std::span<float> /*pre*/) {}
   // Result of a layer's attention, [rows][hidden], after "attn_out" was seen.
   virtual void attention_output(int64_t /*layer*/, std::span<Bf16> /*y*/) {}
+  // The ops of a program that is about to run, in order (docs/model.md), under the name "ops".
+  virtual void ops(std::span<const std::string_view> /*names*/) {}
   // Named results: attn_in, attn_out, ffn_in, ffn_out, engram_out, h_out, main_hidden (BF16; the last at layer
   // num_hidden_layers), pre_out, route_w, compressor_value, compressor_gate (F32; the pair inputs of ratio-2 sources),
   // window_row (BF16, before it is packed; DSpark stage s at layer num_hidden_layers + s), compressed_row, index_key
-  // (the same, of the compressed rows that the call finished), candidate_margin (F32: the last kept block's score less
-  // the first one left out; infinite where nothing was left out).
+  // (the same, of the compressed rows that the call finished), index_query [rows][heads][dim], index_weights
+  // [rows][heads] (F32, as the scores take them), candidate_margin (F32: the last kept block's score less the first one
+  // left out; infinite where nothing was left out).
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const Bf16> /*rows*/) {}
   virtual void values(std::string_view /*name*/, int64_t /*layer*/, std::span<const float> /*rows*/) {}
   // route_idx [rows][experts], engram_rows [rows][columns], topk [rows][index_topk] (-1 = unused), candidates

@@ -5,27 +5,6 @@
 #include "kernels/quantize.h"
 
 namespace deepinfer {
-namespace {
-
-// Adds up what it allocates; keeps the first failure.
-class Allocator {
- public:
-  template <typename T>
-  void operator()(Array<T>& array, int64_t count) {
-    if (!status_.ok()) return;
-    status_ = array.allocate(count);
-    if (status_.ok()) bytes_ += array.size_bytes();
-  }
-  const Status& status() const { return status_; }
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  Status status_;
-  uint64_t bytes_ = 0;
-};
-
-}  // namespace
-
 Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
                                   int64_t max_context_tokens, int num_threads, Numerics numerics) {
   const int64_t rows = max_rows, hidden = config.hidden_size, head_dim = config.head_dim;
@@ -40,9 +19,9 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   const int64_t targets = std::ssize(config.dspark_target_layer_ids);
   const int64_t index_width = config.index_n_heads * config.index_head_dim;
 
-
   Workspace ws;
-  Allocator allocate;
+  const auto allocate = [&ws](auto& array, int64_t count) { ws.buffers.allocate(array, Place::kHost, count); };
+  allocate(ws.ids, rows);
   allocate(ws.h, rows * 4 * hidden);
   allocate(ws.pre, rows * 4);
   allocate(ws.mix, rows);
@@ -61,7 +40,7 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   const bool fast = numerics == Numerics::kFast;
   allocate(ws.x_int8, fast ? rows * hidden / kSumBlock : 0);
   allocate(ws.activated_int8, fast ? all_slots * inner / kSumBlock : 0);
-  allocate(ws.paired, rows * (hidden + config.dspark_markov_rank + 1));
+  allocate(ws.paired, rows * (hidden + 2 * config.dspark_markov_rank + 2));
   allocate(ws.quantized, rows * std::max(hidden * targets, engram_width));
 
   allocate(ws.qr, rows * config.q_lora_rank);
@@ -125,9 +104,10 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.draft_features, drafting * (hidden + config.dspark_markov_rank));
   allocate(ws.markov_rows, drafting * config.dspark_markov_rank);
   allocate(ws.markov_logits, drafting * config.vocab_size);
+  allocate(ws.draft_confidence, targets > 0 ? rows : 0);
   allocate(ws.logits, rows * config.vocab_size);
-  RETURN_IF_ERROR(allocate.status());
-  ws.total_bytes = allocate.bytes();
+  allocate(ws.logit_rows, rows);
+  RETURN_IF_ERROR(ws.buffers.status());
   return ws;
 }
 

@@ -4,29 +4,12 @@
 #include <cstdint>
 #include <span>
 
-#include "base/aligned_buffer.h"
 #include "base/status.h"
 #include "kernels/ops.h"
+#include "model/buffers.h"
 #include "model/kv_arena.h"
 
 namespace deepinfer {
-
-// A fixed array in aligned memory.
-template <typename T>
-class Array {
- public:
-  Status allocate(int64_t count) {
-    ASSIGN_OR_RETURN(bytes_, AlignedBuffer::allocate(static_cast<size_t>(count) * sizeof(T)));
-    return {};
-  }
-  T* data() { return bytes_.as<T>(); }
-  int64_t size() const { return static_cast<int64_t>(bytes_.size() / sizeof(T)); }
-  T& operator[](int64_t i) { return bytes_.as<T>()[i]; }
-  size_t size_bytes() const { return bytes_.size(); }
-
- private:
-  AlignedBuffer bytes_;
-};
 
 // What to score for a row, in compressed rows.
 struct ScorePlan {
@@ -38,8 +21,11 @@ struct ScorePlan {
 struct Workspace {
   static Result<Workspace> make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
                                 int64_t max_context_tokens, int num_threads, Numerics numerics);
-  uint64_t size_bytes() const { return total_bytes; }
+  uint64_t size_bytes() const { return buffers.size_bytes(Place::kHost); }
 
+  Buffers buffers;  // owns what follows
+
+  Array<int32_t> ids;  // of the rows, or of the tokens before the drafts to choose
   // Residual streams: h [rows][4][hidden], fold weights pre [rows][4].
   Array<Bf16> h;
   Array<float> pre;
@@ -86,8 +72,7 @@ struct Workspace {
   Array<float> router_logits, router_scores;
   Array<int32_t> expert_ids;
   Array<float> expert_weights;
-  Array<LinearTask> tasks;          // of one region
-  int64_t num_chosen = 0;           // experts of the layer
+  Array<LinearTask> tasks;  // of one region
   Array<int32_t> slot_tokens, token_slots, token_slot_count;
   Array<float> slot_weights;
   Array<Bf16> gate, up, activated, expert_out;
@@ -98,9 +83,9 @@ struct Workspace {
   Array<Bf16> main_hidden;
   Array<Bf16> draft_features, markov_rows;  // [rows / block][hidden + rank], [rows / block][rank]
   Array<float> markov_logits;               // [rows / block][vocab]
+  Array<float> draft_confidence;            // [rows]
   Array<float> logits;              // [rows][vocab]
-
-  uint64_t total_bytes = 0;
+  Array<int32_t> logit_rows;        // of the batch, whose logits they are
 };
 
 }  // namespace deepinfer
