@@ -137,6 +137,14 @@ TEST(FairShare, ThoseWithinTheirShareComeFirst) {
   EXPECT_EQ((*share.admit("2.2.2.2", 4, 1))->priority(), 1);  // what was given back does not count
 }
 
+TEST(FairShare, ATicketMayOutliveIt) {
+  auto share = std::make_unique<FairShare>(32, 1024);
+  auto ticket = share->admit("1.1.1.1", 1, 2);
+  ASSERT_TRUE(ticket.ok());
+  share.reset();
+  EXPECT_EQ((*ticket)->priority(), 1);  // the end of the ticket touches nothing that is gone
+}
+
 TEST(FairShare, NobodyTakesAllPlaces) {
   FairShare share(24, 1000);  // 1,024 places
   std::vector<std::shared_ptr<FairShare::Ticket>> held;

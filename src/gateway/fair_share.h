@@ -14,11 +14,13 @@ namespace deepinfer {
 
 // Thread-safe. A client is an address; every answer counts, also those of one request.
 class FairShare {
+  struct State;
+
  public:
-  // What one submission holds, until it is destroyed.
+  // What one submission holds, until it is destroyed; an engine may keep it for longer than there is a FairShare.
   class Ticket {
    public:
-    Ticket(FairShare& share, std::string client, uint64_t connection, int64_t answers, int priority);
+    Ticket(std::shared_ptr<State> state, std::string client, uint64_t connection, int64_t answers, int priority);
     ~Ticket();
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
@@ -27,7 +29,7 @@ class FairShare {
     int priority() const { return priority_; }
 
    private:
-    FairShare& share_;
+    const std::shared_ptr<State> state_;  // shared with the FairShare and its other tickets
     const std::string client_;
     const uint64_t connection_;
     const int64_t answers_;
@@ -46,11 +48,13 @@ class FairShare {
     int64_t answers = 0;
     std::map<uint64_t, int64_t> by_connection;
   };
-  void give_back(const std::string& client, uint64_t connection, int64_t answers);
+  struct State {
+    std::mutex mu;
+    std::map<std::string, Held> held;  // guarded by mu; of clients that hold any
+  };
 
   const int64_t running_, places_;
-  std::mutex mu_;
-  std::map<std::string, Held> held_;  // guarded by mu_; of clients that hold any
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace deepinfer
