@@ -140,6 +140,7 @@ std::optional<ApiError> AnswerSession::submit(std::vector<PreparedPrompt> prompt
     usage_.prompt_tokens += length;
     OutputOptions output = prompt.output;
     output.json_output = output.json_output && !job_.is_shaped;
+    output.verbatim_content = job_.is_shaped && job_.request.grammar.has_value();
     output.single_tool_call = !job_.request.parallel_tool_calls;
     output.salvage = output.salvage && job_.request.salvage;
     output.stop_sequences = job_.request.stop_sequences;
@@ -334,7 +335,8 @@ void AnswerSession::finish(Answer& answer, OutputEnd end, bool interrupted) {
     return fail(
         to_api_error(Error(Code::kUnavailable, "The server ended this answer before it was complete.")));
   }
-  answer.parser.push(answer.decoder.flush(), answer.sink);
+  // A character that the token limit cut is left out.
+  if (end == OutputEnd::kStop) answer.parser.push(answer.decoder.flush(), answer.sink);
   answer.parser.finish(end, answer.sink);
   answer.over = true;
   remember_reasoning(answer);

@@ -153,6 +153,29 @@ TEST(Acceptance, B15_LiteralMarkupInProseIsNoCall) {
             content("Say <invoke name=\"ping\"></invoke> to call it."));
 }
 
+// The user asks for the markup, tools are declared: what is no complete call is text, and the answer goes on behind it.
+TEST(Acceptance, B15_MarkupThatIsSpokenOfIsText) {
+  for (const std::string text :
+       {"You write it as `<｜DSML｜ invoke name=\"read\">` and close it.", "`<｜DSML｜ invoke name=\"ghost\">` is no tool.",
+        "A block opens with `<｜DSML｜ calls>` or `<｜DSML｜tool_calls>`, then come calls.",
+        "```\n<｜DSML｜ calls>\n<｜DSML｜ invoke name=\"read\">` …\n```\nThat is all.",
+        "Say <｜DSML｜ invoke name=\"read\"> and then its parameters.", "`<｜DSML｜ invoke name=\"` begins it.",
+        "`<｜DSML｜ invoke name=\"read\"`", "A call: `<｜DSML｜ invoke name=\"NAME\">...`, closed with `</｜DSML｜ invoke>`."}) {
+    EXPECT_EQ(read(tools_reading(), text), content(text)) << text;
+  }
+  // Complete calls are calls, wherever they stand.
+  EXPECT_EQ(read(tools_reading(), "I do: <｜DSML｜ invoke name=\"read\">\n<｜DSML｜ parameter name=\"n\" string=\"false\">3</｜DSML｜ "
+                                  "parameter>\n</｜DSML｜ invoke>"),
+            (ParsedOutput{"", "I do: ", {{"read", R"({"n": 3})"}}}));
+}
+
+TEST(Acceptance, B16_StrayClosersWithoutACallNeverReachContent) {
+  EXPECT_EQ(read(tools_reading(), "Answer.</invoke></｜DSML｜tool_calls>"), content("Answer."));
+  EXPECT_EQ(read(tools_reading(), "Answer.</invoke>"), content("Answer."));
+  EXPECT_EQ(read(tools_reading(), "One.</｜DSML｜ parameter></｜DSML｜ invoke>\nTwo.</｜DSML｜ calls>"), content("One.\nTwo."));
+  EXPECT_EQ(read(tools_reading(), "</invoke></｜DSML｜tool_calls></invoke></｜DSML｜tool_calls>Go on."), content("Go on."));
+}
+
 TEST(Acceptance, B16_StrayClosersNeverReachContent) {
   EXPECT_EQ(read(tools_reading(), "<invoke name=\"ping\">\n</invoke></｜DSML｜tool_calls>"), kPing);
   EXPECT_EQ(read(tools_reading(), kPingBlock + "</invoke></｜DSML｜tool_calls>"), kPing);

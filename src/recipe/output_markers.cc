@@ -1,5 +1,7 @@
 #include "recipe/output_markers.h"
 
+#include <fmt/core.h>
+
 #include "recipe/control_tokens.h"
 
 namespace deepinfer {
@@ -24,6 +26,16 @@ void add_look_alikes(std::vector<Marker>& markers) {
                              "<\\DSML\\", "<invoke name=\"", "<tool_calls>", "<function_calls>"}) {
     markers.push_back({opener, kOpenLookAlike, true});
   }
+}
+
+// Closers in text, which close nothing there.
+void add_stray_closers(std::vector<Marker>& markers) {
+  for (const char* space : {" ", ""}) {
+    for (const char* name : {"calls", "tool_calls", "function_calls", "tool_use", "invoke", "parameter"}) {
+      markers.push_back({fmt::format("{}{}{}>", kDsmlClose, space, name), kStrayCloser});
+    }
+  }
+  markers.push_back({"</invoke>", kStrayCloser});
 }
 
 void add_stops(std::vector<Marker>& markers, const OutputOptions& options) {
@@ -53,6 +65,8 @@ MarkerSet text_markers(const OutputOptions& options) {
   std::vector<Marker> markers;
   add_stops(markers, options);
   if (options.parse_tool_calls) add_call_openers(markers);
+  if (options.verbatim_content) return MarkerSet(std::move(markers));
+  if (options.parse_tool_calls) add_stray_closers(markers);
   if (options.parse_tool_calls && options.salvage && !options.tools.empty()) add_look_alikes(markers);
   add_start(markers);
   markers.push_back({std::string(control::kThinkClose), kDropMarker});
@@ -132,6 +146,7 @@ const MarkerSet& OutputMarkers::of(OutputState state) const {
     case OutputState::kRawValue:
     case OutputState::kWrappedValue:
       return kValue;
+    case OutputState::kOpening:
     case OutputState::kLookAlike:
     case OutputState::kDone:
       return kNone;

@@ -9,6 +9,7 @@ namespace deepinfer {
 enum class OutputState {
   kReasoning,
   kText,
+  kOpening,     // of calls, or a mention of it
   kLookAlike,   // in text: markup that may turn out to be calls without their control token
   kJsonSearch,  // JSON mode: before the object
   kJson,
@@ -30,6 +31,7 @@ enum OutputAction {
   kCloseReasoning,
   kDropMarker,
   kSentenceMark,
+  kStrayCloser,
   kOpenJson,
   kOpenCalls,
   kOpenCall,
@@ -48,6 +50,7 @@ enum OutputAction {
 };
 
 inline constexpr std::string_view kDsmlOpen = "<｜DSML｜";
+inline constexpr std::string_view kDsmlClose = "</｜DSML｜";
 
 // The sets of one answer.
 class OutputMarkers {

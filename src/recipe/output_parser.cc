@@ -5,6 +5,7 @@
 // without their control token (12), arguments in a wrapper (13); a call left open by the model is closed
 // (5.7), and control tokens written out at the end are not part of the answer (5.1).
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "recipe/json_extent.h"
@@ -45,6 +46,61 @@ bool may_wrap(const ToolSignature* tool, std::string_view name) {
   return (name == "arguments" || name == "input") && tool != nullptr && parameter_of(tool, name) == nullptr;
 }
 
+enum class Opening { kNo, kUndecided, kCall };
+
+// Whether what is left of `text` is one of these, or may become one.
+Opening begins_with(std::string_view text, std::initializer_list<std::string_view> expected) {
+  Opening best = Opening::kNo;
+  for (const std::string_view one : expected) {
+    if (text.starts_with(one)) return Opening::kCall;
+    if (one.starts_with(text)) best = Opening::kUndecided;
+  }
+  return best;
+}
+
+std::string_view without_space(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+}
+
+// Whether a call opens at `text`, which begins with an opener in full spelling, or is only spoken of: a name in quotes
+// and a tag's end or a line's must follow, and behind them an argument, an object or a closer.
+Opening judge_opening(std::string_view text) {
+  constexpr size_t kMostUndecided = 1024;
+  constexpr std::string_view kInvoke = "invoke name=\"";
+  if (text.size() > kMostUndecided) return Opening::kNo;
+  text = without_space(text);
+  if (text.starts_with(kDsmlOpen)) text.remove_prefix(kDsmlOpen.size());
+  text = without_space(text);
+  if (!text.starts_with(kInvoke)) {  // a block: its first call decides, or that it has a line of its own
+    const size_t end = text.find_first_of(">\n");
+    const std::string_view behind = text.substr(end + 1);
+    const std::string_view next = without_space(behind);
+    const Opening call = begins_with(next, {"<｜DSML｜ invoke name=\"", "<｜DSML｜invoke name=\"", kInvoke});
+    if (call == Opening::kCall) return judge_opening(next);
+    if (call == Opening::kUndecided) return call;
+    return text[end] == '\n' || behind.starts_with('\n') ? Opening::kCall : Opening::kNo;
+  }
+  text.remove_prefix(kInvoke.size());
+  for (const std::string_view end_of_part : {"\"", ">\n"}) {  // the name, then the tag
+    const size_t end = text.find_first_of("\"<>\n`");
+    if (end == std::string_view::npos) return Opening::kUndecided;
+    if (end_of_part.find(text[end]) == std::string_view::npos) return Opening::kNo;
+    text.remove_prefix(end + 1);
+  }
+  return begins_with(without_space(text), {kDsmlOpen, kDsmlClose, "{", "parameter name=\"", kInvoke});
+}
+
+// How far "<invoke" is matched once `text` has followed.
+size_t match_plain_opener(size_t matched, std::string_view text) {
+  constexpr std::string_view kOpener = "<invoke";
+  for (const char c : text) {
+    if (matched == kOpener.size()) break;
+    matched = c == kOpener[matched] ? matched + 1 : c == '<' ? 1 : 0;
+  }
+  return matched;
+}
+constexpr size_t kPlainOpenerSeen = 7;
+
 bool are_arguments_of(const ToolSignature* tool, const JsonValue& value) {
   return value.object() != nullptr &&
          std::all_of(value.object()->begin(), value.object()->end(),
@@ -75,6 +131,13 @@ class OutputParser::Machine {
 
   void finish(OutputEnd end, const OutputSink& sink) {
     settle_look_alikes(sink);
+    while (state_ == State::kOpening) {
+      const bool is_cut = end == OutputEnd::kLength && !opening_has_line_;
+      if (is_cut) scanner_.skip(scanner_.rest().size());  // cut markup never reaches the reader
+      settle_opening(opening_has_line_, sink);
+      read(sink);
+      settle_look_alikes(sink);
+    }
     if (state_ == State::kDone) return;
     const bool in_text = state_ == State::kReasoning || state_ == State::kText;
     // The beginning of a call block never reaches the reader, whatever cut it off.
@@ -117,7 +180,10 @@ class OutputParser::Machine {
     leading_ = leading;
     set_ = &markers_.of(state);
   }
-  void enter_text(bool leading) { enter(options_.json_output ? State::kJsonSearch : State::kText, leading); }
+  void enter_text(bool leading) {
+    last_read_ = '\n';
+    enter(options_.json_output ? State::kJsonSearch : State::kText, leading && !options_.verbatim_content);
+  }
   void collect(State state) {
     text_.clear();
     enter(state);
@@ -128,6 +194,12 @@ class OutputParser::Machine {
       if (state_ == State::kLookAlike) {
         if (may_be_look_alike()) return;
         refuse_look_alike(sink);
+        continue;
+      }
+      if (state_ == State::kOpening) {
+        const Opening judged = judge_opening(scanner_.rest());
+        if (judged == Opening::kUndecided) return;
+        settle_opening(judged == Opening::kCall, sink);
         continue;
       }
       const MarkerScanner::Found found = scanner_.next(*set_, leading_);
@@ -152,6 +224,8 @@ class OutputParser::Machine {
     if (text.empty()) return;
     leading_ = false;
     if (!sentence_marks_.empty()) release(std::exchange(sentence_marks_, {}), sink);  // not at the end
+    last_read_ = text.back();
+    if (state_ == State::kText) plain_opener_ = match_plain_opener(plain_opener_, text);
     switch (state_) {
       case State::kReasoning:
         return sink({OutputEvent::Kind::kReasoning, text});
@@ -174,6 +248,7 @@ class OutputParser::Machine {
       case State::kWrappedValue:
         text_ += text;
         return;
+      case State::kOpening:
       case State::kLookAlike:
       case State::kJsonAfter:
       case State::kDone:
@@ -208,10 +283,17 @@ class OutputParser::Machine {
         look_alike_seen_ = 0;
         scanner_.rewind_to(found.matched.data());
         return enter(State::kLookAlike);
+      case kStrayCloser: {
+        const bool is_meant = last_read_ == '`' || (found.matched == "</invoke>" && plain_opener_ == kPlainOpenerSeen);
+        if (is_meant) release(found.matched, sink);
+        return;
+      }
       case kOpenCalls:
+        if (is_in_question(found.matched)) return;
         withhold(found.matched);
         return enter(State::kCalls);
       case kOpenCall:
+        if (is_in_question(found.matched)) return;
         withhold(found.matched);
         return collect(State::kCallName);
       case kCallNamed:
@@ -226,8 +308,10 @@ class OutputParser::Machine {
         close_call(sink);
         return enter(options_.single_tool_call ? State::kDone : State::kCalls);
       case kCloseCalls:
-        if (withholds_) withheld_ += found.matched, give_back(sink);
-        return enter(State::kDone);
+        if (!withholds_) return enter(State::kDone);
+        withheld_ += found.matched;
+        give_back(sink);
+        return enter(options_.start == OutputStage::kToolCalls ? State::kDone : State::kText);
       case kOpenParameter:
         return collect(State::kParameterName);
       case kParameterNamed:
@@ -261,6 +345,28 @@ class OutputParser::Machine {
     const bool is_search = state_ == State::kJsonSearch;
     const std::string_view text = is_search ? trimmed(withheld_) : std::string_view(withheld_);
     if (!trimmed(text).empty()) sink({OutputEvent::Kind::kContent, text});
+  }
+
+  // The opener of the first call is read again once it is clear that it is one.
+  bool is_in_question(std::string_view opener) {
+    if (std::exchange(opening_settled_, false) || num_tool_calls_ > 0 || options_.start == OutputStage::kToolCalls)
+      return false;
+    scanner_.rewind_to(opener.data());
+    opening_has_line_ = opener.starts_with('\n') || last_read_ == '\n' || state_ == State::kCalls;
+    opening_state_ = state_;
+    state_ = State::kOpening;
+    return true;
+  }
+
+  void settle_opening(bool is_call, const OutputSink& sink) {
+    state_ = opening_state_;
+    const std::string_view text = scanner_.rest();
+    if (text.empty()) return;
+    opening_settled_ = is_call;
+    if (is_call) return;
+    const size_t size = text.find_first_not_of('\n') + 1;  // its first byte; the next opener is its own
+    release(text.substr(0, size), sink);
+    scanner_.skip(size);
   }
 
   // Looks at each byte once when the text grows.
@@ -457,6 +563,11 @@ class OutputParser::Machine {
   std::string text_;                // collected name, raw value or call body
   std::string scratch_;
   bool withholds_ = false;      // a block began and no call yet
+  State opening_state_ = State::kText;  // where an opener in question was read
+  bool opening_has_line_ = false;       // and whether its line begins with it
+  bool opening_settled_ = false;        // the next opener opens
+  char last_read_ = '\n';
+  size_t plain_opener_ = 0;  // bytes of "<invoke" that the text ends with; all of them: it was in the text
   std::string sentence_marks_;  // in text or reasoning, with nothing after them so far
   std::string withheld_;        // that block, or what stands before JSON
   size_t look_alike_size_ = 0;  // of its opener

@@ -297,5 +297,20 @@ TEST(CustomToolInput, BrokenEscapesAndOtherShapesStayAsTheyAre) {
   EXPECT_EQ(custom_input(R"({"input": "cut\)"), R"(cut\)");
 }
 
+// What a grammar let through is the answer, whatever it looks like; calls and stop sequences still count.
+TEST(OutputParser, ContentThatKeepsToAGrammarIsPassedOnAsItIs) {
+  OutputOptions options;
+  options.verbatim_content = true;
+  for (const std::string text : {"\"close it with </think> please\"", "<think>", "</think>", "\n\n7", "<｜end▁of▁sentence｜>",
+                                 "<｜begin▁of▁sentence｜>", "<invoke name=\"f\"></invoke>", "</｜DSML｜ invoke>"}) {
+    EXPECT_EQ(parse(options, text), (ParsedOutput{"", text, {}})) << text;
+    options.parse_tool_calls = !options.parse_tool_calls;
+    options.tools.assign(1, ToolSignature{"f", {}});
+  }
+  options.start = OutputStage::kReasoning;
+  options.stop_sequences = {"END"};
+  EXPECT_EQ(parse(options, "why</think>\n<think>xENDy"), (ParsedOutput{"why", "\n<think>x", {}}));
+}
+
 }  // namespace
 }  // namespace deepinfer

@@ -153,6 +153,8 @@ struct OutputOptions {
   // in ASCII (`salvage`), values without a type, and arguments in a wrapper.
   std::vector<ToolSignature> tools = {};
   bool salvage = true;
+  // Content keeps to a grammar: it is passed on as it is, but for calls and stop sequences.
+  bool verbatim_content = false;
 };
 
 // The options that follow from the request: start, calls, JSON, signatures.
