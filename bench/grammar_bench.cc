@@ -89,7 +89,7 @@ int run(int64_t max_tokens, const std::string& schemas) {
   }
   const TokenId end = tokenizer->id_of_added("<｜end▁of▁sentence｜>").value();
   const auto started = CpuClock::now();
-  GrammarCompiler compiler(*tokenizer, kVocabSize, {end}, {}, {.threads = 1, .time_limit = std::chrono::minutes(10)});
+  GrammarCompiler compiler(*tokenizer, kVocabSize, {end}, {}, {.time_limit = std::chrono::minutes(10)});
   fmt::print("{} entries; the vocabulary is sorted once, in {:.0f} ms\n", kVocabSize,
              microseconds(CpuClock::now() - started) / 1e3);
 

@@ -20,21 +20,26 @@ Result<ToolDefinition> parse_function(const JsonRef& field) {
 
 }  // namespace
 
-// The grammar of a custom tool is shown to the model and not enforced. The patch language has a description
-// of its own, whatever the client says of it. Chat Completions has the grammar in an object of its own.
+// The grammar of a custom tool is shown to the model and enforced. The patch language has a description of its own,
+// whatever the client says of it. Chat Completions has the grammar in an object of its own.
 Result<ToolDefinition> parse_custom_tool(const JsonRef& field) {
   ASSIGN_OR_RETURN(std::string name, required_string(field["name"]));
   RETURN_IF_ERROR(check_tool_name(field["name"], name));
-  if (name == "apply_patch") return custom_tool(std::move(name));
   ASSIGN_OR_RETURN(std::string description, string_or(field["description"], ""));
+  std::string syntax, definition;
   const JsonRef format = field["format"];
   if (given(format)) {
     if (const auto object = format.object(); !object.ok()) return invalid_body(object.error());
     ASSIGN_OR_RETURN(const std::string type, required_string(format["type"]));
     if (type == "grammar") {
       const JsonRef grammar = given(format["grammar"]) ? format["grammar"] : format;
-      ASSIGN_OR_RETURN(const std::string syntax, required_string(grammar["syntax"]));
-      ASSIGN_OR_RETURN(const std::string definition, required_string(grammar["definition"]));
+      ASSIGN_OR_RETURN(syntax, required_string(grammar["syntax"]));
+      if (syntax != "lark" && syntax != "regex") {
+        return Error(Code::kInvalidArgument,
+                     "invalid request body: {}: unknown variant `{}`, expected one of `lark`, `regex`",
+                     grammar["syntax"].path(), syntax);
+      }
+      ASSIGN_OR_RETURN(definition, required_string(grammar["definition"]));
       description += fmt::format("\n\nThe input follows this {} grammar:\n{}", syntax, definition);
     } else if (type != "text") {
       return Error(Code::kInvalidArgument,
@@ -42,7 +47,11 @@ Result<ToolDefinition> parse_custom_tool(const JsonRef& field) {
                    format["type"].path(), type);
     }
   }
-  return custom_tool(std::move(name), std::move(description));
+  if (name == "apply_patch") description.clear();
+  ToolDefinition tool = custom_tool(std::move(name), std::move(description));
+  tool.input_syntax = std::move(syntax);
+  tool.input_grammar = std::move(definition);
+  return tool;
 }
 
 namespace {

@@ -77,10 +77,10 @@ int run_program(int argc, char** argv) {
 }  // namespace deepinfer
 
 int main(int argc, char** argv) {
+  // What `serve` starts for itself; no command of the user's.
+  if (argc == 2 && std::string_view(argv[1]) == "grammar-worker") return deepinfer::run_grammar_worker();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
   const int exit_code = deepinfer::run_program(argc, argv);
   const deepinfer::Status written = deepinfer::flush_output();
-  const int final_code = written.ok() ? exit_code : deepinfer::fail(written.error());
-  if (!deepinfer::wait_for_given_up(std::chrono::seconds(1))) std::_Exit(final_code);
-  return final_code;
+  return written.ok() ? exit_code : deepinfer::fail(written.error());
 }

@@ -179,6 +179,7 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
       options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
   gateway_options.context_mode = options.engine_flags.engine.context_mode;
+  gateway_options.grammar_worker = {"/proc/self/exe", "grammar-worker"};
   if (options.numerics != Numerics::kExact) {
     gateway_options.system_fingerprint += "-fast";
     log::warn("numerics: fast ({}): answers differ from those of the exact mode",

@@ -37,8 +37,10 @@ std::vector<CallableTool> callable_tools(const Conversation& conversation, Promp
   std::set<std::string> known;
   const auto add = [&](const ToolDefinition& tool, std::string printed) {
     if (!known.insert(printed).second) return;
-    std::string path = fmt::format("tools['{}'].parameters", printed);
-    tools.push_back({std::move(printed), tool.parameters, tool.strict, std::move(path)});
+    const bool has_grammar = !tool.input_syntax.empty();
+    std::string path = fmt::format("tools['{}'].{}", printed, has_grammar ? "format.definition" : "parameters");
+    tools.push_back({std::move(printed), tool.parameters, tool.strict || has_grammar, std::move(path), tool.input_syntax,
+                     tool.input_grammar});
   };
   for (size_t i = 0; i < conversation.tools.size(); ++i) add(conversation.tools[i], names.declared()[i]);
   for (const Message& message : conversation.messages) {

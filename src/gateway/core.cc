@@ -75,8 +75,10 @@ GatewayCore::GatewayCore(GatewayOptions options, GatewayParts parts, std::vector
                .long_answer = options_.strict_max_tokens ? LongAnswer::kRefuse : LongAnswer::kClamp,
                .reasoning_memory = &reasoning_memory_,
                .longest_token_bytes = longest_token_bytes(service_.parts.tokenizer)},
-      grammars_(std::make_unique<GrammarCompiler>(service_.parts.tokenizer, service_.parts.tokens.vocab_size(),
-                                                  service_.stop_ids, text_tokens(service_.parts.tokenizer))),
+      grammars_(std::make_unique<GrammarCompiler>(service_.parts.tokenizer,
+                                                  service_.parts.tokens.vocab_size(), service_.stop_ids,
+                                                  text_tokens(service_.parts.tokenizer),
+                                                  GrammarOptions{.worker = options_.grammar_worker})),
       started_at_(now_s()),
       responses_(std::move(responses)),
       sealer_(std::move(secret)),
@@ -131,19 +133,27 @@ void GatewayCore::constrain(const ExchangePtr& exchange, const GenerationRequest
   if (!plan->constrains()) return then(nullptr, false);
   if (!plan->spec) return then(make_constraint(std::move(plan->shape), grammars_->vocab_size()), false);
 
-  const auto is_gone = std::make_shared<bool>(false);  // of the strand, shared by the two callbacks
-  exchange->on_closed([is_gone] { *is_gone = true; });
-  auto go_on = [this, exchange, is_gone, then = std::move(then),
+  struct Asked {  // of the strand, shared by the two callbacks
+    bool is_gone = false;
+    uint64_t compilation = 0;
+  };
+  const auto asked = std::make_shared<Asked>();
+  exchange->on_closed([this, asked] {
+    asked->is_gone = true;
+    grammars_->cancel(asked->compilation);
+  });
+  auto go_on = [this, exchange, asked, then = std::move(then),
                 shape = std::move(plan->shape)](const GrammarCompiler::Compiled& compiled) mutable {
-    if (*is_gone) return;
+    if (asked->is_gone) return;
     exchange->on_closed(nullptr);
     if (!compiled.ok()) return refuse(exchange, compiled.error());
     shape.grammar = *compiled;
     then(make_constraint(std::move(shape), grammars_->vocab_size()), true);
   };
-  grammars_->compile(*plan->spec, [exchange, go_on = std::move(go_on)](GrammarCompiler::Compiled compiled) mutable {
-    exchange->post_work([go_on = std::move(go_on), compiled = std::move(compiled)]() mutable { go_on(compiled); });
-  });
+  asked->compilation = grammars_->compile(
+      *plan->spec, [exchange, go_on = std::move(go_on)](GrammarCompiler::Compiled compiled) mutable {
+        exchange->post_work([go_on = std::move(go_on), compiled = std::move(compiled)]() mutable { go_on(compiled); });
+      });
 }
 
 std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, AnswerJob job,

@@ -24,6 +24,7 @@
 namespace deepinfer {
 
 struct GatewayOptions {
+  std::vector<std::string> grammar_worker;  // GrammarOptions::worker
   // error_response, admit, on_answer and max_body_bytes are set by the gateway; max_memory_bytes is raised to twice a
   // body.
   HttpServerOptions http;

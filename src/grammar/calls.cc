@@ -1,7 +1,7 @@
 // Tool calls as the recipe spells them (docs/spec/recipe.md 4.2): a block of invokes with one element a parameter,
 // strings as they are and everything else as JSON. Written as structural tags.
 #include <algorithm>
-#include <set>
+#include <optional>
 
 #include "grammar/grammar.h"
 #include "grammar/schema.h"
@@ -32,17 +32,11 @@ JsonValue tag(std::string begin, JsonValue content, std::string end) {
       {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", std::move(end)}};
 }
 
-// Whether `name` is a member anywhere in the value.
-bool holds_key(const JsonValue& value, std::string_view name) {
-  if (const Array* array = value.array()) {
-    return std::any_of(array->begin(), array->end(),
-                       [&](const JsonValue& one) { return holds_key(one, name); });
-  }
-  if (value.object() == nullptr) return false;
-  return std::any_of(value.object()->begin(), value.object()->end(), [&](const JsonMember& member) {
-    return member.key == name || holds_key(member.value, name);
-  });
+// A text at its place in a call, as the expression says.
+JsonValue expression(std::string_view text) {
+  return Object{{"type", "grammar"}, {"grammar", grammar_of(text)}};
 }
+constexpr TextPlace kAsItIs = {.in_json = false, .in_call = true};
 
 class CallWriter {
  public:
@@ -92,10 +86,23 @@ class CallWriter {
   Result<JsonValue> invoke(const CallableTool& tool) const {
     const std::string begin = fmt::format("{}{} name=\"{}\">\n", opener_, calls_.tags.call, tool.name);
     const std::string end = fmt::format("{}{}>", closer_, calls_.tags.call);
-    Result<JsonValue> arguments = declared_arguments(tool);
+    Result<JsonValue> arguments = tool.input_syntax.empty() ? declared_arguments(tool) : custom_input(tool);
     if (!arguments.ok() && tool.strict) return arguments.error();
     JsonValue content = arguments.ok() ? std::move(*arguments) : any_number_of(any_parameter());
     return tag(begin, std::move(content), end);
+  }
+
+  // A custom tool's, which the library reads if it is Lark (worker.cc).
+  Result<JsonValue> custom_input(const CallableTool& tool) const {
+    JsonValue input = Object{{"type", "lark"}, {"grammar", tool.input_grammar}};
+    if (tool.input_syntax == "regex") {
+      const Result<std::string> read = prepare_pattern(tool.input_grammar, kAsItIs);
+      if (!read.ok()) return read.error().in(tool.path);
+      input = expression(*read);
+    } else {
+      RETURN_IF_ERROR(check_grammar_text(tool.input_grammar, tool.path));
+    }
+    return tag(begin_of(name_opener() + "input", true), std::move(input), end_of_parameter());
   }
 
   // A tool without a schema of its own takes any arguments.
@@ -114,7 +121,10 @@ class CallWriter {
     const JsonValue* properties = object->find("properties");
     if (properties == nullptr || properties->object()->empty()) {
       const JsonValue* others = object->find("additionalProperties");
-      return others == nullptr || others->boolean() ? constant("\n") : any_number_of(any_parameter());
+      if (others == nullptr || others->boolean()) return constant("\n");
+      if (others->object()->empty()) return any_number_of(any_parameter());
+      ASSIGN_OR_RETURN(JsonValue ways, values("", *others, prepared, tool.path + ".additionalProperties"));
+      return any_number_of(sequence({constant(name_opener()), any_name(), std::move(ways)}));
     }
     const JsonValue* required = object->find("required");
     Array elements;
@@ -123,7 +133,8 @@ class CallWriter {
         return Error(Code::kUnimplemented, "{}: properties: the name '{}' can't be used in a call",
                      tool.path, member.key);
       }
-      JsonValue one = parameter(member.key, member.value, prepared);
+      ASSIGN_OR_RETURN(JsonValue one, values(name_opener() + member.key, member.value, prepared,
+                                             fmt::format("{}.properties.{}", tool.path, member.key)));
       const bool must = required != nullptr && std::find(required->array()->begin(), required->array()->end(),
                                                          JsonValue(member.key)) != required->array()->end();
       elements.push_back(must ? std::move(one)
@@ -141,29 +152,32 @@ class CallWriter {
     return root.find("$defs")->find(reference.find("$ref")->string()->substr(8));
   }
 
-  // One element for each way to write a value of the schema.
-  JsonValue parameter(const std::string& name, const JsonValue& schema, const JsonValue& root) const {
+  // The rest of an element from behind `opener`, the name or a part of it: one way for each way to write a value.
+  Result<JsonValue> values(const std::string& opener, const JsonValue& schema, const JsonValue& root,
+                           const std::string& path) const {
     Array ways;
     Array of_json;
     int left = kMaxFlattening;
-    collect(name, schema, root, left, ways, of_json);
+    collect(opener, schema, root, left, ways, of_json);
     if (!of_json.empty()) {
       JsonValue value =
           of_json.size() == 1 ? std::move(of_json.front()) : JsonValue(Object{{"anyOf", std::move(of_json)}});
       if (const JsonValue* definitions = root.find("$defs"))
         value.object()->push_back({"$defs", *definitions});
-      ways.push_back(tag(begin_of(name, false), json(value), end_of_parameter()));
+      ways.push_back(tag(begin_of(opener, false), json(value), end_of_parameter()));
     }
+    if (ways.empty())
+      return Error(Code::kUnimplemented, "{}: no value of it can be written in a call, whose tags it would hold", path);
     return one_of(std::move(ways));
   }
 
-  void collect(const std::string& name, const JsonValue& schema, const JsonValue& root, int& left,
+  void collect(const std::string& opener, const JsonValue& schema, const JsonValue& root, int& left,
                Array& ways, Array& of_json) const {
     if (--left < 0) return;
     if (schema.find("$ref") != nullptr)
-      return collect(name, *target(schema, root), root, left, ways, of_json);
+      return collect(opener, *target(schema, root), root, left, ways, of_json);
     if (const JsonValue* branches = schema.find("anyOf")) {
-      for (const JsonValue& one : *branches->array()) collect(name, one, root, left, ways, of_json);
+      for (const JsonValue& one : *branches->array()) collect(opener, one, root, left, ways, of_json);
       return;
     }
     if (const JsonValue* values = schema.find("enum")) {
@@ -177,63 +191,67 @@ class CallWriter {
         }
       }
       if (!texts.empty())
-        ways.push_back(tag(begin_of(name, true), one_of(std::move(texts)), end_of_parameter()));
+        ways.push_back(tag(begin_of(opener, true), one_of(std::move(texts)), end_of_parameter()));
       if (!others.empty()) of_json.push_back(Object{{"enum", std::move(others)}});
       return;
     }
     const JsonValue* type = schema.find("type");
     if (type == nullptr) {  // anything
-      ways.push_back(tag(begin_of(name, true), free_text(), end_of_parameter()));
+      ways.push_back(tag(begin_of(opener, true), free_text(), end_of_parameter()));
       for (const char* other : {"number", "boolean", "null"}) of_json.push_back(Object{{"type", other}});
       of_json.push_back(Object{{"type", "array"}, {"items", Object{}}});
       of_json.push_back(Object{{"type", "object"}, {"additionalProperties", true}});
       return;
     }
     if (*type->string() == "string") {
-      ways.push_back(tag(begin_of(name, true), text(schema), end_of_parameter()));
+      if (auto form = text(schema)) ways.push_back(tag(begin_of(opener, true), std::move(*form), end_of_parameter()));
     } else {
       of_json.push_back(schema);
     }
   }
 
-  std::string begin_of(const std::string& name, bool is_string) const {
-    return fmt::format("{}{} name=\"{}\" string=\"{}\">", opener_, calls_.tags.parameter, name, is_string);
+  std::string name_opener() const { return fmt::format("{}{} name=\"", opener_, calls_.tags.parameter); }
+  std::string begin_of(const std::string& opener, bool is_string) const {
+    return fmt::format("{}\" string=\"{}\">", opener, is_string);
   }
   std::string end_of_parameter() const { return fmt::format("{}{}>\n", closer_, calls_.tags.parameter); }
 
-  // A string as it is. Neither tag may be in it, since nothing is escaped.
-  JsonValue text(const JsonValue& schema) const {
+  // A string as it is. Neither tag may be in it, since nothing is escaped. Nothing: its pattern needs one.
+  std::optional<JsonValue> text(const JsonValue& schema) const {
     const JsonValue* shortest = schema.find("minLength");
     const JsonValue* longest = schema.find("maxLength");
     if (shortest == nullptr && longest == nullptr) {
       const JsonValue* pattern = schema.find("pattern");
-      return pattern == nullptr ? free_text() : JsonValue(Object{{"type", "regex"}, {"pattern", *pattern}});
+      if (pattern == nullptr) return free_text();
+      const Result<std::string> read = prepare_pattern(*pattern->string(), kAsItIs);
+      return read.ok() ? std::optional(expression(*read)) : std::nullopt;
     }
-    const std::string count =
-        fmt::format("{{{},{}}}", shortest == nullptr ? 0 : *shortest->int64(),
-                    longest == nullptr ? std::string() : std::to_string(*longest->int64()));
-    return Object{{"type", "grammar"}, {"grammar", "root ::= [^<]" + count}};
+    const int64_t fewest = shortest == nullptr ? 0 : *shortest->int64();
+    std::optional<int64_t> most;
+    if (longest != nullptr) most = *longest->int64();
+    if (std::max(fewest, most.value_or(0)) <= kMostCounted) return expression(any_text(fewest, most, kAsItIs));
+    return JsonValue(Object{{"type", "grammar"},
+                            {"grammar", fmt::format("root ::= [^\\uff5c]{{{},{}}}", fewest,
+                                                    most ? std::to_string(*most) : "")}});
   }
   JsonValue free_text() const { return Object{{"type", "any_text"}, {"excludes", Array{closer_, opener_}}}; }
 
-  // JSON in a tag: no string in it may close the tag. The library can't hold a string to that and to a length
-  // at once.
+  // JSON in a tag: no string in it may close the tag.
   JsonValue json(const JsonValue& schema) const {
-    Object format = {{"type", "json_schema"}, {"json_schema", schema}};
-    if (!holds_key(schema, "minLength") && !holds_key(schema, "maxLength"))
-      format.push_back({"excludes", Array{closer_, opener_}});
-    return format;
+    return Object{{"type", "json_schema"},
+                  {"json_schema", lowered_schema(schema, true)},
+                  {"excludes", Array{closer_, opener_}}};
   }
+  static JsonValue any_name() { return expression("[a-zA-Z_][a-zA-Z0-9_\\u{2d}]{0,63}"); }
 
   JsonValue any_parameter() const {
     const JsonValue anything =
         Object{{"anyOf", Array{Object{{"type", "number"}}, Object{{"type", "boolean"}},
                                Object{{"type", "null"}}, Object{{"type", "array"}, {"items", Object{}}},
                                Object{{"type", "object"}, {"additionalProperties", true}}}}};
-    return sequence({constant(fmt::format("{}{} name=\"", opener_, calls_.tags.parameter)),
-                     Object{{"type", "regex"}, {"pattern", "[a-zA-Z_][a-zA-Z0-9_-]{0,63}"}},
-                     one_of({tag("\" string=\"true\">", free_text(), end_of_parameter()),
-                             tag("\" string=\"false\">", json(anything), end_of_parameter())})});
+    return sequence({constant(name_opener()), any_name(),
+                     one_of({tag(begin_of("", true), free_text(), end_of_parameter()),
+                             tag(begin_of("", false), json(anything), end_of_parameter())})});
   }
 
   const CallGrammar& calls_;

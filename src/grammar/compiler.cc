@@ -1,56 +1,44 @@
-// Threads that compile, a cache by bytes, and a watch that ends what takes too long.
+// Who is compiled for next, and the cache. One thread looks after the workers; nothing else touches them.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
-#include <exception>
 #include <list>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
 
 #include "base/log.h"
 #include "grammar/compiled.h"
-
-// The library's own messages: warnings are of no use to the server's log, since prepare_* refuses what causes
-// them.
-namespace xgrammar {
-[[noreturn]] void LogFatalImpl(const std::string&, int, const std::string& message) {
-  throw std::runtime_error(message);
-}
-void LogMessageImpl(const std::string&, int, int, const std::string& message) {
-  deepinfer::log::debug("grammar: {}", message);
-}
-}  // namespace xgrammar
+#include "grammar/packed_grammar.h"
+#include "grammar/worker.h"
 
 namespace deepinfer {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-std::atomic<int> num_given_up{0};  // threads whose compiler is gone
-
-constexpr int kMaxStuckThreads = 4;
-// The library keeps masks of rules, which schemas share (strings of one length, dates), and whole grammars; a
-// third and two thirds of this. Failures are kept as well, without being counted, so all of it goes after so
-// many of them.
-constexpr int64_t kLibraryCacheBytes = int64_t{192} << 20;
-constexpr int64_t kFailuresKept = 256;
-
-xgrammar::TokenizerInfo describe_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size,
-                                            const std::vector<TokenId>& end_ids,
-                                            const std::vector<TokenId>& text_tokens) {
-  std::vector<std::string> words(static_cast<size_t>(vocab_size));
+WorkerSetup describe_vocabulary(const Tokenizer& tokenizer, int64_t vocab_size, const std::vector<TokenId>& end_ids,
+                                const std::vector<TokenId>& text_tokens, const GrammarOptions& options) {
+  WorkerSetup setup;
+  setup.vocab_size = vocab_size;
+  setup.max_grammar_bytes = options.max_grammar_bytes;
+  setup.memory_bytes = options.worker.empty() ? 0 : options.worker_bytes;
+  setup.words.resize(static_cast<size_t>(vocab_size));
   for (TokenId id = 0; id < std::min<int64_t>(vocab_size, tokenizer.vocab_size()); ++id) {
     const std::string_view bytes = tokenizer.token_bytes(id);
     const bool is_control = tokenizer.id_of_added(tokenizer.token_spelling(id)) == id;
     if (is_control && std::find(text_tokens.begin(), text_tokens.end(), id) == text_tokens.end()) continue;
-    words[static_cast<size_t>(id)] = bytes;
+    setup.words[static_cast<size_t>(id)] = bytes;
   }
-  std::vector<int32_t> ends;
   for (const TokenId id : end_ids) {
-    if (id < vocab_size) ends.push_back(id);
+    if (id < vocab_size) setup.end_ids.push_back(id);
   }
-  return xgrammar::TokenizerInfo(words, xgrammar::VocabType::RAW, static_cast<int>(vocab_size), ends);
+  return setup;
 }
 
 // The tokens of white space alone.
@@ -64,332 +52,444 @@ std::vector<uint32_t> space_tokens(const Tokenizer& tokenizer, int64_t vocab_siz
   return mask;
 }
 
-// One line, without where in the library's sources it was said.
-std::string first_line(std::string_view text) {
-  return std::string(text.substr(0, std::min<size_t>(text.find('\n'), 400)));
-}
-
-Result<xgrammar::CompiledGrammar> compile_spec(xgrammar::GrammarCompiler& compiler, const GrammarSpec& spec) {
-  try {
-    switch (spec.kind) {
-      case GrammarSpec::Kind::kJsonSchema:
-        return compiler.CompileJSONSchema(spec.text, true, std::nullopt, std::nullopt, true);
-      case GrammarSpec::Kind::kRegex:
-        return compiler.CompileRegex(spec.text);
-      case GrammarSpec::Kind::kEbnf:
-        return compiler.CompileGrammar(spec.text);
-      case GrammarSpec::Kind::kStructuralTag:
-        return compiler.CompileStructuralTag(spec.text);
-    }
-    return Error(Code::kInternal, "grammar: unknown kind");
-  } catch (const std::bad_alloc&) {
-    return Error(Code::kResourceExhausted, "grammar: no memory is left to compile it");
-  } catch (const std::exception& exception) {
-    return Error(Code::kInvalidArgument, "grammar: {}", first_line(exception.what()));
-  }
-}
-
-// Whether anything at all can be said: a grammar without a text, or with none that the vocabulary can spell.
-Status check_language(const CompiledGrammar& grammar, int64_t vocab_size) {
-  try {
-    xgrammar::GrammarMatcher matcher = grammar.start();
-    std::vector<uint32_t> mask(static_cast<size_t>(mask_words(vocab_size)));
-    if (!fill_next_mask(matcher, mask)) return {};
-    if (std::any_of(mask.begin(), mask.end(), [](uint32_t word) { return word != 0; })) return {};
-    return Error(Code::kInvalidArgument, "grammar: no text is of its language");
-  } catch (const std::exception& exception) {
-    return Error(Code::kInvalidArgument, "grammar: {}", first_line(exception.what()));
-  }
-}
+std::string key_of(const GrammarSpec& spec) { return fmt::format("{}{}", static_cast<int>(spec.kind), spec.text); }
 
 }  // namespace
 
 std::vector<std::pair<std::string, int64_t>> name_stats(const GrammarStats& stats) {
-  return {{"compiled", stats.compiled},        {"hits", stats.hits},
-          {"refused", stats.refused},          {"timeouts", stats.timeouts},
-          {"compile_ns", stats.compile_ns},    {"max_compile_ns", stats.max_compile_ns},
-          {"waiting", stats.waiting},          {"cached", stats.cached},
+  return {{"compiled", stats.compiled},
+          {"hits", stats.hits},
+          {"refused", stats.refused},
+          {"timeouts", stats.timeouts},
+          {"abandoned", stats.abandoned},
+          {"workers_killed", stats.workers_killed},
+          {"workers_died", stats.workers_died},
+          {"compile_ns", stats.compile_ns},
+          {"max_compile_ns", stats.max_compile_ns},
+          {"waiting", stats.waiting},
+          {"workers", stats.workers},
+          {"cached", stats.cached},
           {"cached_bytes", stats.cached_bytes}};
 }
 
-struct GrammarCompiler::Pool : std::enable_shared_from_this<Pool> {
+struct GrammarCompiler::Pool {
   using Done = std::function<void(Compiled)>;
+  using Time = SteadyClock::time_point;
 
-  // A grammar asked for: queued, in work, at hand, or given up.
-  struct Entry {
+  // A grammar that somebody waits for: queued or being compiled.
+  struct Job {
     GrammarSpec spec;
-    std::shared_ptr<const CompiledGrammar> grammar;  // at hand
-    int64_t bytes = 0;
-    std::vector<Done> waiting;
-    SteadyClock::time_point deadline;
-    bool running = false, late = false;
+    std::string key, client;
+    std::vector<std::pair<uint64_t, Done>> waiting;
+    Time deadline;
+    bool running = false;
+    bool is_long = false;  // it was not done within the quick limit
   };
-  using EntryList = std::list<std::shared_ptr<Entry>>;
+  using JobPtr = std::shared_ptr<Job>;
+
+  struct Cached {
+    std::string key;
+    std::shared_ptr<const CompiledGrammar> grammar;
+    int64_t bytes = 0;
+  };
+
+  // A worker and what it does; null where there is none.
+  struct Desk {
+    std::unique_ptr<Worker> worker;
+    JobPtr job;
+    Time begun;
+  };
+
+  // Calls to make once the lock is gone.
+  struct Calls {
+    std::vector<std::pair<Done, Compiled>> list;
+    void add(Job& job, const Compiled& result) {
+      for (auto& [id, done] : job.waiting) list.emplace_back(std::move(done), result);
+      job.waiting.clear();
+    }
+    void make() {
+      for (auto& [done, result] : std::exchange(list, {})) done(std::move(result));
+    }
+  };
 
   Pool(const Tokenizer& tokenizer, int64_t vocab, const std::vector<TokenId>& end_ids,
        const std::vector<TokenId>& text_tokens, const GrammarOptions& given)
-      : options(given),
-        vocab_size(vocab),
-        library(describe_vocabulary(tokenizer, vocab, end_ids, text_tokens), 1, true, kLibraryCacheBytes),
-        spaces(std::make_shared<const std::vector<uint32_t>>(space_tokens(tokenizer, vocab))) {}
-
-  static std::string key_of(const GrammarSpec& spec) {
-    return fmt::format("{}{}", static_cast<int>(spec.kind), spec.text);
+      : options(given), spaces(std::make_shared<const std::vector<uint32_t>>(space_tokens(tokenizer, vocab))) {
+    const WorkerSetup described = describe_vocabulary(tokenizer, vocab, end_ids, text_tokens, options);
+    vocabulary.emplace(described.vocabulary());
+    setup = std::make_shared<const std::string>(pack_setup(described));
+    desks.resize(static_cast<size_t>(std::max(2, options.max_workers)));
+    CHECK(wake_fd >= 0);
+    manager = std::thread([this] { manage(); });
+  }
+  ~Pool() {
+    stop();
+    manager.join();
+    ::close(wake_fd);
   }
 
-  void add_thread() {  // under mu
-    ++num_threads;
-    threads.emplace_back([self = shared_from_this()]() mutable {
-      const bool was_given_up = self->work();
-      self.reset();
-      if (was_given_up) --num_given_up;
-    });
+  void wake() const {
+    const uint64_t one = 1;
+    (void)!::write(wake_fd, &one, sizeof(one));
   }
 
-  // True: the compiler did not wait for it.
-  bool work() {
-    while (true) {
-      std::shared_ptr<Entry> entry;
-      {
-        std::unique_lock lock(mu);
-        changed.wait(lock, [this] { return stopping || !queue.empty(); });
-        if (stopping) break;
-        entry = queue.front();
-        if (entry->deadline > SteadyClock::now()) {
-          queue.pop_front();
-          entry->running = true;
-        }
-      }
-      if (!entry->running) {  // the watch may not have looked yet
-        end_late();
-        continue;
-      }
-      const auto begin = SteadyClock::now();
-      if (options.before_compile) options.before_compile(entry->spec);
-      Compiled result = finish(compile_spec(library, entry->spec), entry->spec.is_json);
-      if (!settle(entry, std::move(result), SteadyClock::now() - begin)) break;
-    }
-    const std::lock_guard lock(mu);
-    --num_threads;
-    ended.notify_all();
-    return given_up;
-  }
+  // ---- Asking ----
 
-  Compiled finish(Result<xgrammar::CompiledGrammar> compiled, bool is_json) const {
-    if (!compiled.ok()) return compiled.error();
-    auto grammar = std::make_shared<const CompiledGrammar>(std::move(*compiled), is_json ? spaces : nullptr);
-    if (grammar->size_bytes() > options.max_grammar_bytes) {
-      return Error(Code::kResourceExhausted, "grammar: compiled it takes {} bytes, expected at most {}",
-                   grammar->size_bytes(), options.max_grammar_bytes);
-    }
-    RETURN_IF_ERROR(check_language(*grammar, vocab_size));
-    return std::shared_ptr<const CompiledGrammar>(std::move(grammar));
-  }
-
-  // Tells those who wait. False: this thread was given up meanwhile, another has its place.
-  bool settle(const std::shared_ptr<Entry>& entry, Compiled result, SteadyClock::duration took) {
-    std::vector<Done> waiting;
-    bool go_on, forget = false;
+  uint64_t compile(const GrammarSpec& spec, Done done, std::string_view client) {
+    std::string key = key_of(spec);
+    Calls calls;
+    uint64_t id = 0;
     {
       const std::lock_guard lock(mu);
-      go_on = !entry->late;
-      if (entry->late) --num_stuck;
-      waiting.swap(entry->waiting);
-      entry->running = false;
-      const std::string key = key_of(entry->spec);
-      if (const auto own = entries.find(key); own != entries.end() && own->second == entry)
-        entries.erase(own);
-      if (result.ok() && cached.count(key) == 0) {
+      id = ++last_request;
+      if (const auto found = cached.find(key); found != cached.end()) {
+        recent.splice(recent.begin(), recent, found->second);
+        ++stats.hits;
+        calls.list.emplace_back(std::move(done), found->second->grammar);
+      } else if (const auto same = jobs.find(key); same != jobs.end()) {
+        ++stats.hits;
+        same->second->waiting.emplace_back(id, std::move(done));
+      } else if (std::optional<Error> refusal = refuse(client)) {
+        calls.list.emplace_back(std::move(done), std::move(*refusal));
+      } else {
+        auto job = std::make_shared<Job>();
+        job->spec = spec;
+        job->key = key;
+        job->client = client;
+        job->waiting.emplace_back(id, std::move(done));
+        job->deadline = SteadyClock::now() + options.time_limit;
+        jobs.emplace(std::move(key), std::move(job));
+      }
+    }
+    calls.list.empty() ? wake() : calls.make();
+    return id;
+  }
+
+  std::optional<Error> refuse(std::string_view client) const {  // under mu
+    if (stopping) return Error(Code::kUnavailable, "grammar: the server is stopping");
+    const int64_t of_client =
+        std::count_if(jobs.begin(), jobs.end(), [&](const auto& one) { return one.second->client == client; });
+    if (std::ssize(jobs) < options.max_waiting && of_client < options.max_waiting_of_client) return std::nullopt;
+    return Error(Code::kResourceExhausted, "grammar: {} others wait to be compiled, {} of them of this client",
+                 jobs.size(), of_client);
+  }
+
+  void cancel(uint64_t request) {
+    Done dropped;  // ends behind the lock
+    {
+      const std::lock_guard lock(mu);
+      for (const auto& [key, job] : jobs) {
+        auto& waiting = job->waiting;
+        const auto own = std::find_if(waiting.begin(), waiting.end(), [&](const auto& one) { return one.first == request; });
+        if (own == waiting.end()) continue;
+        dropped = std::move(own->second);
+        waiting.erase(own);
+        break;
+      }
+    }
+    if (dropped) wake();
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mu);
+      stopping = true;
+    }
+    wake();
+    std::unique_lock lock(mu);
+    ended.wait(lock, [this] { return has_ended; });
+  }
+
+  // ---- Managing; all below on the manager's thread ----
+
+  void manage() {
+    while (true) {
+      Calls calls;
+      std::optional<Time> next;
+      bool stops;
+      {
+        const std::lock_guard lock(mu);
+        stops = stopping;
+        next = stops ? end_all(calls) : look_around(calls);
+        stats.workers = num_workers();
+      }
+      calls.make();
+      leaving.clear();
+      if (stops) break;
+      wait_until(next);
+      for (Desk& desk : desks) {
+        if (desk.worker) listen(desk);
+      }
+    }
+    const std::lock_guard lock(mu);
+    has_ended = true;
+    ended.notify_all();
+  }
+
+  std::optional<Time> end_all(Calls& calls) {  // under mu
+    for (Desk& desk : desks) {
+      leaving.push_back(std::move(desk.worker));
+      desk = {};
+    }
+    for (const auto& [key, job] : jobs) calls.add(*job, Error(Code::kUnavailable, "grammar: the server is stopping"));
+    jobs.clear();
+    return std::nullopt;
+  }
+
+  void wait_until(std::optional<Time> next) const {
+    std::vector<pollfd> fds = {{wake_fd, POLLIN, 0}};
+    for (const Desk& desk : desks) {
+      if (!desk.worker) continue;
+      fds.push_back({desk.worker->socket(), static_cast<short>(POLLIN | (desk.worker->has_to_send() ? POLLOUT : 0)), 0});
+    }
+    int timeout = -1;
+    if (next) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - SteadyClock::now()).count();
+      timeout = static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
+    }
+    ::poll(fds.data(), fds.size(), timeout);
+    uint64_t count = 0;
+    (void)!::read(wake_fd, &count, sizeof(count));
+  }
+
+  // Ends what is late or unwanted, lets the quick pass the slow, and sets workers to work. When to look again.
+  std::optional<Time> look_around(Calls& calls) {  // under mu
+    const Time now = SteadyClock::now();
+    for (auto at = jobs.begin(); at != jobs.end();) {
+      const JobPtr job = (at++)->second;
+      if (job->waiting.empty()) {
+        ++stats.abandoned;
+        forget(job);
+      } else if (job->deadline <= now) {
+        ++stats.timeouts;
+        calls.add(*job, Error(Code::kDeadlineExceeded, "grammar: not compiled after {} ms", options.time_limit.count()));
+        forget(job);
+      }
+    }
+    make_room(now);
+    while (Desk* desk = idle_desk()) {
+      const JobPtr job = next_job();
+      if (!job || !begin(*desk, job, now, calls)) break;
+    }
+    return next_look(now);
+  }
+
+  void forget(const JobPtr& job) {
+    for (Desk& desk : desks) {
+      if (desk.job == job) end_worker(desk);
+    }
+    jobs.erase(job->key);
+  }
+  void end_worker(Desk& desk) {
+    leaving.push_back(std::move(desk.worker));
+    desk = {};
+    ++stats.workers_killed;
+  }
+
+  // One desk is kept for what may be quick, and one for the long grammars of other clients.
+  bool has_room_for_long(const std::string& client) const {
+    int64_t num_long = 0, of_client = 0;
+    for (const Desk& desk : desks) {
+      if (!desk.job || !desk.job->is_long) continue;
+      ++num_long;
+      of_client += desk.job->client == client ? 1 : 0;
+    }
+    return num_long + 1 < std::ssize(desks) && of_client < std::max<int64_t>(1, std::ssize(desks) - 2);
+  }
+  // So far.
+  static bool is_quick(const Desk& desk) { return desk.job && !desk.job->is_long && desk.worker->is_ready(); }
+  bool somebody_quick_waits() const {
+    return std::any_of(jobs.begin(), jobs.end(),
+                       [](const auto& one) { return !one.second->running && !one.second->is_long; });
+  }
+
+  // A job that is not quick becomes a long one; where there is no room for it and others wait, it waits as well, and
+  // begins anew.
+  void make_room(Time now) {
+    for (Desk& desk : desks) {
+      if (!is_quick(desk) || now - desk.begun < options.quick_limit) continue;
+      if (has_room_for_long(desk.job->client)) {
+        desk.job->is_long = true;
+      } else if (somebody_quick_waits()) {
+        desk.job->is_long = true;
+        desk.job->running = false;
+        end_worker(desk);
+      }
+    }
+  }
+
+  Desk* idle_desk() {
+    Desk* empty = nullptr;
+    for (Desk& desk : desks) {
+      if (desk.worker && !desk.job) return &desk;
+      if (!desk.worker) empty = &desk;
+    }
+    return empty;
+  }
+
+  // Long ones first where there is room for one, since only then they may run; the client that has waited longest, and
+  // of its grammars the shortest.
+  JobPtr next_job() {
+    JobPtr best;
+    std::tuple<bool, int64_t, uint64_t, size_t> best_rank;
+    for (const auto& [key, job] : jobs) {
+      if (job->running || (job->is_long && !has_room_for_long(job->client))) continue;
+      const std::tuple rank(!job->is_long, num_running_of(job->client), last_turns[job->client], job->spec.text.size());
+      if (!best || rank < best_rank) best = job, best_rank = rank;
+    }
+    return best;
+  }
+  int64_t num_running_of(const std::string& client) const {
+    return std::count_if(desks.begin(), desks.end(),
+                         [&](const Desk& desk) { return desk.job && desk.job->client == client; });
+  }
+
+  // False: no worker could be started, and one is there that will be idle again.
+  bool begin(Desk& desk, const JobPtr& job, Time now, Calls& calls) {
+    if (!desk.worker) {
+      Result<std::unique_ptr<Worker>> started = Worker::start(options.worker, setup);
+      if (!started.ok()) {
+        log::warn("{}", started.error().message());
+        if (num_workers() > 0) return false;
+        calls.add(*job, started.error());
+        jobs.erase(job->key);
+        return true;
+      }
+      desk.worker = std::move(*started);
+    }
+    job->running = true;
+    if (last_turns.size() > 4096) last_turns.clear();
+    last_turns[job->client] = ++num_turns;
+    desk.job = job;
+    desk.begun = now;
+    desk.worker->compile(job->spec);
+    return true;
+  }
+  int64_t num_workers() const {
+    return std::count_if(desks.begin(), desks.end(), [](const Desk& desk) { return desk.worker != nullptr; });
+  }
+
+  std::optional<Time> next_look(Time now) const {
+    std::optional<Time> next;
+    const auto no_later = [&](Time time) {
+      if (!next || time < *next) next = time;
+    };
+    for (const auto& [key, job] : jobs) no_later(job->deadline);
+    if (!somebody_quick_waits()) return next;
+    for (const Desk& desk : desks) {
+      if (is_quick(desk) && now - desk.begun < options.quick_limit) no_later(desk.begun + options.quick_limit);
+    }
+    return next;
+  }
+
+  // Takes what the worker has said.
+  void listen(Desk& desk) {
+    const bool was_ready = desk.worker->is_ready();
+    desk.worker->send_bytes();
+    desk.worker->receive_bytes();
+    if (!was_ready) desk.begun = SteadyClock::now();  // only what the grammar takes counts
+    std::optional<Result<std::string>> answer = desk.worker->take_answer();
+    const bool has_died = !answer && desk.worker->ended();
+    if (!answer && !has_died) return;
+    const JobPtr job = std::exchange(desk.job, nullptr);
+    const auto took = SteadyClock::now() - desk.begun;
+    if (has_died && job) {
+      const Worker::End end = desk.worker->end();
+      answer = end.by_system ? Error(Code::kUnavailable, "grammar: the system ended its compilation ({})", end.how)
+                             : Error(Code::kInvalidArgument, "grammar: it is too deep or too large to compile ({})",
+                                     end.how);
+      log::warn("a grammar of {} bytes ended its compilation: {}", job->spec.text.size(), end.how);
+    }
+    if (desk.worker->ended()) desk = {};
+    if (job) settle(job, finish(std::move(*answer), job->spec.is_json), took, has_died);
+  }
+
+  Compiled finish(Result<std::string> packed, bool is_json) const {
+    if (!packed.ok()) return packed.error();
+    try {
+      return std::make_shared<const CompiledGrammar>(unpack_grammar(*packed, *vocabulary), is_json ? spaces : nullptr);
+    } catch (const std::bad_alloc&) {
+      return Error(Code::kResourceExhausted, "grammar: no memory is left for it");
+    } catch (const std::exception& exception) {
+      return Error(Code::kInternal, "grammar: {}", exception.what());
+    }
+  }
+
+  void settle(const JobPtr& job, const Compiled& result, SteadyClock::duration took, bool has_died) {
+    Calls calls;
+    {
+      const std::lock_guard lock(mu);
+      calls.add(*job, result);
+      jobs.erase(job->key);
+      if (has_died) ++stats.workers_died;
+      if (result.ok()) {
         const int64_t ns = std::chrono::nanoseconds(took).count();
         ++stats.compiled;
         stats.compile_ns += ns;
         stats.max_compile_ns = std::max(stats.max_compile_ns, ns);
-        entry->grammar = *result;
-        entry->bytes = (*result)->size_bytes() + static_cast<int64_t>(2 * key.size());
-        keep(key, entry);
-      } else if (!result.ok()) {
-        forget = ++stats.refused % kFailuresKept == 0 && num_stuck == 0;
+        keep(job->key, *result);
+      } else {
+        ++stats.refused;
       }
     }
-    for (const Done& done : waiting) done(result);
-    if (forget) library.ClearCache();
-    return go_on;
+    calls.make();
   }
 
-  void keep(const std::string& key, const std::shared_ptr<Entry>& entry) {  // under mu
-    if (entry->bytes > options.cache_bytes) return;
-    recent.push_front(entry);
+  void keep(const std::string& key, std::shared_ptr<const CompiledGrammar> grammar) {  // under mu
+    const int64_t bytes = grammar->size_bytes() + static_cast<int64_t>(2 * key.size());
+    if (bytes > options.cache_bytes) return;
+    recent.push_front({key, std::move(grammar), bytes});
     cached[key] = recent.begin();
-    stats.cached_bytes += entry->bytes;
+    stats.cached_bytes += bytes;
     while (stats.cached_bytes > options.cache_bytes) {
-      stats.cached_bytes -= recent.back()->bytes;
-      cached.erase(key_of(recent.back()->spec));
+      stats.cached_bytes -= recent.back().bytes;
+      cached.erase(recent.back().key);
       recent.pop_back();
     }
     stats.cached = std::ssize(recent);
   }
 
-  // Ends what is late, and says when the next one may be. A thread that is stuck gets a substitute.
-  SteadyClock::time_point end_late() {
-    auto next = SteadyClock::time_point::max();
-    std::vector<Done> waiting;
-    {
-      const std::lock_guard lock(mu);
-      const auto now = SteadyClock::now();
-      std::vector<std::shared_ptr<Entry>> late;
-      for (const auto& [key, entry] : entries) {
-        if (entry->deadline <= now) {
-          late.push_back(entry);
-        } else {
-          next = std::min(next, entry->deadline);
-        }
-      }
-      for (const auto& entry : late) {
-        entry->late = true;
-        ++stats.timeouts;
-        for (Done& done : entry->waiting) waiting.push_back(std::move(done));
-        entry->waiting.clear();
-        entries.erase(key_of(entry->spec));
-        if (!entry->running) {
-          std::erase(queue, entry);
-        } else if (++num_stuck <= kMaxStuckThreads) {
-          add_thread();
-        }
-      }
-    }
-    const Error error(Code::kDeadlineExceeded, "grammar: not compiled after {} ms",
-                      options.time_limit.count());
-    for (const Done& done : waiting) done(error);
-    return next;
-  }
-
-  void watch() {
-    while (true) {
-      const auto next = end_late();
-      std::unique_lock lock(mu);
-      if (stopping) return;
-      const auto earliest = [this] {
-        auto first = SteadyClock::time_point::max();
-        for (const auto& [key, entry] : entries) first = std::min(first, entry->deadline);
-        return first;
-      };
-      if (earliest() < next) continue;  // one came meanwhile
-      if (next == SteadyClock::time_point::max()) {
-        watched.wait(lock);
-      } else {
-        watched.wait_until(lock, next);
-      }
-    }
-  }
-
-  void compile(const GrammarSpec& spec, Done done) {
-    const std::string key = key_of(spec);
-    std::shared_ptr<const CompiledGrammar> at_hand;
-    Error refusal(Code::kUnavailable, "grammar: the server is stopping");
-    {
-      const std::lock_guard lock(mu);
-      if (const auto found = cached.find(key); found != cached.end()) {
-        recent.splice(recent.begin(), recent, found->second);
-        ++stats.hits;
-        at_hand = (*found->second)->grammar;
-      } else if (const auto same = entries.find(key); same != entries.end()) {
-        ++stats.hits;
-        same->second->waiting.push_back(std::move(done));
-        return;
-      } else if (!stopping && std::ssize(queue) < options.max_waiting) {
-        auto entry = std::make_shared<Entry>();
-        entry->spec = spec;
-        entry->waiting.push_back(std::move(done));
-        entry->deadline = SteadyClock::now() + options.time_limit;
-        entries[key] = entry;
-        queue.push_back(std::move(entry));
-        changed.notify_one();
-        watched.notify_one();
-        return;
-      } else if (!stopping) {
-        refusal =
-            Error(Code::kResourceExhausted, "grammar: {} others wait to be compiled", options.max_waiting);
-      }
-    }
-    if (at_hand != nullptr) return done(std::move(at_hand));
-    done(std::move(refusal));
-  }
-
   const GrammarOptions options;
-  const int64_t vocab_size;
-  xgrammar::GrammarCompiler library;                          // thread-safe
+  std::optional<xgrammar::TokenizerInfo> vocabulary;
+  std::shared_ptr<const std::string> setup;
   const std::shared_ptr<const std::vector<uint32_t>> spaces;  // shared with the grammars
+  const int wake_fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  std::vector<Desk> desks;                        // of the manager
+  std::vector<std::unique_ptr<Worker>> leaving;  // of the manager; they end without the lock
+  std::thread manager;
 
   std::mutex mu;
-  std::condition_variable changed, watched, ended;
+  std::condition_variable ended;
   // All below guarded by mu.
-  std::list<std::shared_ptr<Entry>> queue;
-  std::unordered_map<std::string, std::shared_ptr<Entry>> entries;  // queued or in work
-  EntryList recent;                                                 // at hand, last used first
-  std::unordered_map<std::string, EntryList::iterator> cached;
-  std::vector<std::thread> threads;
-  std::thread watcher;
-  int num_threads = 0, num_stuck = 0;
-  bool stopping = false;
-  bool given_up = false;  // what still runs when the compiler ends
+  std::unordered_map<std::string, JobPtr> jobs;
+  std::unordered_map<std::string, uint64_t> last_turns;  // of each client
+  uint64_t num_turns = 0, last_request = 0;
+  std::list<Cached> recent;  // last used first
+  std::unordered_map<std::string, std::list<Cached>::iterator> cached;
+  bool stopping = false, has_ended = false;
   GrammarStats stats;
 };
 
 GrammarCompiler::GrammarCompiler(const Tokenizer& tokenizer, int64_t vocab_size, std::vector<TokenId> end_ids,
                                  std::vector<TokenId> text_tokens, const GrammarOptions& options)
     : vocab_size_(vocab_size),
-      pool_(std::make_shared<Pool>(tokenizer, vocab_size, end_ids, text_tokens, options)) {
-  const std::lock_guard lock(pool_->mu);
-  for (int i = 0; i < std::max(1, options.threads); ++i) pool_->add_thread();
-  pool_->watcher = std::thread([pool = pool_] { pool->watch(); });
+      pool_(std::make_unique<Pool>(tokenizer, vocab_size, end_ids, text_tokens, options)) {}
+
+GrammarCompiler::~GrammarCompiler() = default;
+
+void GrammarCompiler::stop() { pool_->stop(); }
+
+uint64_t GrammarCompiler::compile(const GrammarSpec& spec, std::function<void(Compiled)> done,
+                                  std::string_view client) {
+  return pool_->compile(spec, std::move(done), client);
 }
 
-GrammarCompiler::~GrammarCompiler() {
-  stop();
-  pool_->watcher.join();
-  bool all_ended;
-  {
-    const std::lock_guard lock(pool_->mu);
-    all_ended = pool_->num_threads == 0;
-    pool_->given_up = true;
-    num_given_up += pool_->num_threads;
-  }
-  // Those that are stuck hold the pool, and end with it when they come back.
-  for (std::thread& thread : pool_->threads) all_ended ? thread.join() : thread.detach();
-}
-
-void GrammarCompiler::stop() {
-  std::vector<Pool::Done> waiting;
-  {
-    std::unique_lock lock(pool_->mu);
-    pool_->stopping = true;
-    for (const auto& entry : pool_->queue) {
-      for (Pool::Done& done : entry->waiting) waiting.push_back(std::move(done));
-    }
-    pool_->queue.clear();
-    pool_->changed.notify_all();
-    pool_->watched.notify_all();
-    pool_->ended.wait(lock, [this] { return pool_->num_threads <= pool_->num_stuck; });
-  }
-  for (const Pool::Done& done : waiting) done(Error(Code::kUnavailable, "grammar: the server is stopping"));
-}
-
-bool wait_for_given_up(std::chrono::milliseconds limit) {
-  const auto deadline = SteadyClock::now() + limit;
-  while (num_given_up > 0 && SteadyClock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return num_given_up == 0;
-}
-
-void GrammarCompiler::compile(const GrammarSpec& spec, std::function<void(Compiled)> done) {
-  pool_->compile(spec, std::move(done));
-}
+void GrammarCompiler::cancel(uint64_t request) { pool_->cancel(request); }
 
 GrammarStats GrammarCompiler::stats() const {
   const std::lock_guard lock(pool_->mu);
   GrammarStats stats = pool_->stats;
-  stats.waiting = std::ssize(pool_->entries);
+  stats.waiting = std::ssize(pool_->jobs);
   return stats;
 }
 

@@ -28,7 +28,7 @@ namespace deepinfer {
 
 // A prepared grammar as text; equal ones share what was compiled.
 struct GrammarSpec {
-  enum class Kind { kJsonSchema, kRegex, kEbnf, kStructuralTag };
+  enum class Kind { kJsonSchema, kEbnf, kStructuralTag };
   Kind kind = Kind::kJsonSchema;
   std::string text;
   bool is_json = false;  // white space means nothing: no more than a few tokens of it follow each other
@@ -54,7 +54,9 @@ struct CallableTool {
   std::string name;      // as the model writes it
   JsonValue parameters;  // JSON Schema of an object
   bool strict = false;   // a schema that can't be enforced is an error; else any arguments will do then
-  std::string path;      // of the schema in the request
+  std::string path;      // of the schema, or of the definition, in the request
+  // Instead of `parameters`: one parameter "input", a text of this grammar. "lark" or "regex"; empty: none.
+  std::string input_syntax = {}, input_grammar = {};
 };
 struct CallGrammar {
   enum class Where {
@@ -76,26 +78,34 @@ Result<GrammarSpec> prepare_calls(const CallGrammar& calls);
 class CompiledGrammar;  // immutable, thread-safe
 
 struct GrammarOptions {
-  int threads = 2;
-  std::chrono::milliseconds time_limit{20'000};  // from compile() to its answer
+  // The program that compiles, with its arguments: what it does is run_grammar_worker(). Empty: threads of this process
+  // do, which nothing can end; for programs that need no protection.
+  std::vector<std::string> worker = {};
+  int max_workers = 3;                            // at least 2
+  std::chrono::milliseconds time_limit{20'000};   // from compile() to its answer
+  std::chrono::milliseconds quick_limit{500};     // what takes longer leaves one worker to the others
+  int64_t worker_bytes = int64_t{512} << 20;      // of one worker, above the vocabulary
   int64_t max_waiting = 256;
+  int64_t max_waiting_of_client = 64;
   int64_t cache_bytes = int64_t{256} << 20;
   int64_t max_grammar_bytes = int64_t{64} << 20;
-  std::function<void(const GrammarSpec&)> before_compile = {};  // on the thread that compiles; for tests
 };
 
 // Numbers since the start, or of now.
 struct GrammarStats {
   int64_t compiled = 0, hits = 0, refused = 0, timeouts = 0;
+  int64_t abandoned = 0;       // nobody waited for them any more
+  int64_t workers_killed = 0;  // late, abandoned, or to let others pass
+  int64_t workers_died = 0;    // of what they compiled
   int64_t compile_ns = 0, max_compile_ns = 0;  // of compiled ones
-  int64_t waiting = 0, cached = 0, cached_bytes = 0;
+  int64_t waiting = 0, workers = 0, cached = 0, cached_bytes = 0;
 };
 
 // Every number with its name, in the order of the struct; for /metrics and /status.
 std::vector<std::pair<std::string, int64_t>> name_stats(const GrammarStats& stats);
 
-// Thread-safe. A compilation can't be stopped: one that runs over the limit keeps its thread, and up to 4
-// further threads take such places.
+// Thread-safe. Grammars are compiled by processes that are ended when they are late, too large or no longer wanted. They
+// start with the first grammar. Clients take turns; what is quick never waits for what is not.
 class GrammarCompiler {
  public:
   // `vocab_size`: ids of the model's rows of logits. `end_ids`: what may end an answer. Control tokens are
@@ -106,11 +116,14 @@ class GrammarCompiler {
 
   using Compiled = Result<std::shared_ptr<const CompiledGrammar>>;
   // Calls `done` once, which must not throw: on this thread if the grammar is at hand or refused, else later
-  // on one of the compiler's. kInvalidArgument: what the library can't read, or no text is of the language;
-  // kResourceExhausted: too many wait, or too large; kDeadlineExceeded; kUnavailable after stop().
-  void compile(const GrammarSpec& spec, std::function<void(Compiled)> done);
+  // on the compiler's. kInvalidArgument: what the library can't read or not within its memory, or no text is of the
+  // language; kResourceExhausted: too many wait; kDeadlineExceeded; kUnavailable: no process, or after stop().
+  // The number is for cancel().
+  uint64_t compile(const GrammarSpec& spec, std::function<void(Compiled)> done, std::string_view client = {});
+  // Nobody waits for it any more: `done` is not called from now on, unless it is being called.
+  void cancel(uint64_t request);
 
-  // Refuses what waits and what comes, and waits for what is being compiled within its limit.
+  // Refuses what waits, what is being compiled and what comes. Waits for no compilation.
   void stop();
 
   int64_t vocab_size() const { return vocab_size_; }
@@ -119,12 +132,12 @@ class GrammarCompiler {
  private:
   struct Pool;
   const int64_t vocab_size_;
-  const std::shared_ptr<Pool> pool_;  // shared with its threads
+  const std::unique_ptr<Pool> pool_;
 };
 
-// A thread that was given up may still compile when its compiler is gone. False: one does so after `limit`, and the
-// process must not destroy what it uses, but end by std::_Exit.
-bool wait_for_given_up(std::chrono::milliseconds limit);
+// The whole work of a process that compiles; its socket is descriptor 3. `before` is for tests: it is called in front of
+// each compilation.
+int run_grammar_worker(const std::function<void(const GrammarSpec&)>& before = {});
 
 // ---- Constraining ----
 

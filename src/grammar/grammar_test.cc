@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -22,14 +22,18 @@ class GrammarTest : public testing::Test {
     end_ = tokenizer_->id_of_added("<｜end▁of▁sentence｜>").value_or(-1);
     ASSERT_GE(mark_, 0);
     ASSERT_GE(end_, 0);
-    compiler_ = new GrammarCompiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_});
+    compiler_ = make_compiler({}).release();
   }
   static void TearDownTestSuite() {
-    EXPECT_TRUE(wait_for_given_up(std::chrono::minutes(2)));
     delete compiler_;
     delete tokenizer_;
   }
 
+  static std::unique_ptr<GrammarCompiler> make_compiler(GrammarOptions options) {
+    if (options.worker.empty()) options.worker = {GRAMMAR_TEST_WORKER};
+    return std::make_unique<GrammarCompiler>(*tokenizer_, tokenizer_->vocab_size(), std::vector{end_}, std::vector{mark_},
+                                             options);
+  }
   static GrammarCompiler::Compiled compile(const Result<GrammarSpec>& spec,
                                            GrammarCompiler& compiler = *compiler_) {
     if (!spec.ok()) return spec.error();
@@ -224,6 +228,67 @@ TEST_F(GrammarTest, ASchemaThatCantBeEnforcedMattersOnlyWhereStrict) {
                    "string=\"false\">[1]</｜DSML｜ parameter>\n</｜DSML｜ invoke>\n</｜DSML｜ calls>"));
 }
 
+TEST_F(GrammarTest, ArgumentsOfAnyNameKeepToTheirSchema) {
+  CallGrammar grammar = calls(CallGrammar::Where::kInsideBlock);
+  grammar.tools = {{"f", *parse_json(R"({"type":"object","additionalProperties":{"type":"integer"}})"), true, "t"}};
+  const auto said = [&](std::string_view parameter) {
+    return says(prepare_calls(grammar), fmt::format("<｜DSML｜ invoke name=\"f\">\n{}</｜DSML｜ invoke>{}", parameter, kEnd));
+  };
+  EXPECT_TRUE(said("<｜DSML｜ parameter name=\"any\" string=\"false\">12</｜DSML｜ parameter>\n"));
+  EXPECT_FALSE(said("<｜DSML｜ parameter name=\"any\" string=\"true\">12</｜DSML｜ parameter>\n"));
+  EXPECT_FALSE(said("<｜DSML｜ parameter name=\"any\" string=\"false\">[1]</｜DSML｜ parameter>\n"));
+}
+
+TEST_F(GrammarTest, AnArgumentThatNoCallCanHoldIsRefusedByItsPlace) {
+  CallGrammar grammar = calls(CallGrammar::Where::kInsideBlock);
+  grammar.tools = {{"f", *parse_json(R"({"type":"object","properties":{"a":{"enum":["</｜DSML｜ parameter>"]}},"required":["a"]})"),
+                    true, "tools[0].parameters"}};
+  const auto refused = prepare_calls(grammar);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message(),
+            "tools[0].parameters.properties.a: no value of it can be written in a call, whose tags it would hold");
+}
+
+// Whatever a schema asks of a string, no tag can be in it, and its length counts.
+TEST_F(GrammarTest, JsonInACallHoldsNoTagAndKeepsItsLengths) {
+  for (const std::string_view item : {R"({"type":"string"})", R"({"type":"string","maxLength":40})", R"({"type":"string","maxLength":200})",
+                                      R"({"type":"string","pattern":".*"})"}) {
+    CallGrammar grammar = calls(CallGrammar::Where::kInsideBlock);
+    grammar.tools = {{"f", *parse_json(fmt::format(R"({{"type":"object","properties":{{"a":{{"type":"array","items":{}}}}},"required":["a"]}})", item)),
+                      true, "t"}};
+    const auto spec = prepare_calls(grammar);
+    const auto said = [&](const std::string& text) {
+      return says(spec, fmt::format("<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"a\" string=\"false\">[\"{}\"]</｜DSML｜ "
+                                    "parameter>\n</｜DSML｜ invoke>{}", text, kEnd));
+    };
+    EXPECT_TRUE(said("a < b")) << item;
+    EXPECT_FALSE(said("</｜DSML｜ parameter>")) << item;
+    EXPECT_FALSE(item.find("maxLength") != std::string_view::npos && said(std::string(201, 'a'))) << item;
+  }
+}
+
+TEST_F(GrammarTest, TheInputOfACustomToolKeepsToItsGrammar) {
+  CallGrammar grammar = calls(CallGrammar::Where::kInsideBlock);
+  const auto said = [&](std::string_view syntax, std::string_view definition, std::string_view input) {
+    grammar.tools = {{"f", {}, true, "t", std::string(syntax), std::string(definition)}};
+    return says(prepare_calls(grammar), fmt::format("<｜DSML｜ invoke name=\"f\">\n<｜DSML｜ parameter name=\"input\" string=\"true\">{}</｜DSML｜ "
+                                                    "parameter>\n</｜DSML｜ invoke>{}", input, kEnd));
+  };
+  EXPECT_TRUE(said("regex", "^[a-z]+ \\d$", "abc 1"));
+  EXPECT_FALSE(said("regex", "^[a-z]+ \\d$", "abc"));
+  constexpr std::string_view kPatch =
+      "start: begin hunk+ end\nbegin: \"*** Begin Patch\" LF\nend: \"*** End Patch\" LF?\n"
+      "hunk: \"*** Add File: \" filename LF add_line+\nfilename: /(.+)/\nadd_line: \"+\" /(.*)/ LF -> line\n%import common.LF\n";
+  EXPECT_TRUE(said("lark", kPatch, "*** Begin Patch\n*** Add File: a.txt\n+one\n+\n*** End Patch"));
+  EXPECT_FALSE(said("lark", kPatch, "*** Begin Patch\n*** End Patch"));
+  EXPECT_FALSE(said("lark", kPatch, "*** Begin Patch\n*** Add File: a\n+one</｜DSML｜ parameter>\n*** End Patch"));
+  grammar.tools = {{"f", {}, true, "t", "lark", "start: nobody"}};
+  const auto broken = compile(prepare_calls(grammar));
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(broken.error().message().find("heck failed"), std::string::npos) << broken.error().message();
+}
+
 TEST_F(GrammarTest, RollbackUndoesWhatWasAccepted) {
   const auto compiled = compile(prepare_regex("a*b", "r"));
   ASSERT_TRUE(compiled.ok());
@@ -299,8 +364,8 @@ TEST_F(GrammarTest, EqualGrammarsAreCompiledOnceAndTheCacheIsBoundedByBytes) {
   EXPECT_EQ(compiler_->stats().hits, before.hits + 1);
   EXPECT_EQ(compiler_->stats().compiled, before.compiled);
 
-  GrammarCompiler small(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
-                        {.threads = 1, .cache_bytes = 200'000});
+  const auto compiler = make_compiler({.cache_bytes = 200'000});
+  GrammarCompiler& small = *compiler;
   for (int i = 1; i <= 12; ++i)
     ASSERT_TRUE(compile(schema(fmt::format(R"({{"type":"string","maxLength":{}}})", i)), small).ok());
   EXPECT_LE(small.stats().cached_bytes, 200'000);
@@ -308,66 +373,137 @@ TEST_F(GrammarTest, EqualGrammarsAreCompiledOnceAndTheCacheIsBoundedByBytes) {
 }
 
 TEST_F(GrammarTest, ALateCompilationEndsItsRequestAlone) {
-  GrammarCompiler hasty(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
-                        {.threads = 1, .time_limit = std::chrono::milliseconds(0)});
+  const auto compiler = make_compiler({.time_limit = std::chrono::milliseconds(0)});
+  GrammarCompiler& hasty = *compiler;
   const auto late = compile(schema(R"({"type":"object","properties":{"a":{"type":"string"}}})"), hasty);
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
   EXPECT_EQ(hasty.stats().timeouts, 1);
 }
 
-// Compilations of patterns that begin with "stuck" last until they are let go. Threads may outlive it.
-struct Stuck {
-  std::promise<void> release;
-  std::shared_ptr<std::atomic<int>> num_begun = std::make_shared<std::atomic<int>>(0);
+// The worker of the tests (grammar_test_worker.cc) does with these as they say.
+GrammarSpec held(int i = 0) { return *prepare_ebnf(fmt::format("# hold {}\nroot ::= \"a\"", i), "g"); }
+GrammarSpec simple(int i = 0) { return *prepare_ebnf(fmt::format("root ::= \"a{}\"", i), "g"); }
+constexpr std::chrono::minutes kForEver(60);
 
-  GrammarOptions options(std::chrono::milliseconds time_limit) {
-    return {.threads = 1,
-            .time_limit = time_limit,
-            .before_compile = [begun = num_begun, released = release.get_future().share()](const GrammarSpec& spec) {
-              if (!spec.text.starts_with("stuck")) return;
-              ++*begun;
-              std::shared_future<void>(released).wait();
-            }};
+// The answers to several grammars.
+struct Answers {
+  std::vector<std::future<GrammarCompiler::Compiled>> futures;
+  std::vector<uint64_t> ids;
+  void ask(GrammarCompiler& compiler, const GrammarSpec& spec, std::string_view client = {}) {
+    auto promise = std::make_shared<std::promise<GrammarCompiler::Compiled>>();
+    futures.push_back(promise->get_future());
+    ids.push_back(compiler.compile(
+        spec, [promise](GrammarCompiler::Compiled result) { promise->set_value(std::move(result)); }, client));
   }
+  bool has(size_t i) const { return futures[i].wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };
 
-TEST_F(GrammarTest, AStuckCompilationEndsItsRequestAndAnotherThreadTakesItsPlace) {
-  Stuck stuck;
-  GrammarCompiler compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
-                           stuck.options(std::chrono::milliseconds(1000)));
-  const auto late = compile(prepare_regex("stuck", "r"), compiler);
-  ASSERT_FALSE(late.ok());
-  EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
-  EXPECT_EQ(late.error().message(), "grammar: not compiled after 1000 ms");
-  EXPECT_EQ(*stuck.num_begun, 1);
-  EXPECT_TRUE(compile(prepare_regex("other", "r"), compiler).ok());  // while it is still stuck
-  EXPECT_EQ(compiler.stats().timeouts, 1);
-  EXPECT_EQ(compiler.stats().waiting, 0);
-  // When it comes back after all, its grammar is at hand.
-  stuck.release.set_value();
-  while (compiler.stats().compiled < 2) std::this_thread::yield();
-  EXPECT_TRUE(compile(prepare_regex("stuck", "r"), compiler).ok());
-  EXPECT_EQ(*stuck.num_begun, 1);
+void wait_for_stats(const GrammarCompiler& compiler, const std::function<bool(const GrammarStats&)>& hold) {
+  while (!hold(compiler.stats())) std::this_thread::yield();
 }
 
-TEST_F(GrammarTest, ManyStuckCompilationsHoldABoundedNumberOfThreads) {
-  Stuck stuck;
-  {
-    GrammarCompiler compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_},
-                             stuck.options(std::chrono::milliseconds(50)));
-    for (int i = 0; i < 8; ++i) {
-      const auto late = compile(prepare_regex(fmt::format("stuck{}", i), "r"), compiler);
-      ASSERT_FALSE(late.ok());
-      EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
-    }
-    EXPECT_LE(*stuck.num_begun, 5);  // its own thread and four in its place
-    EXPECT_EQ(compiler.stats().timeouts, 8);
-    // The compiler ends without them.
+TEST_F(GrammarTest, ALateCompilationIsKilledAndItsWorkerReplaced) {
+  const auto compiler = make_compiler({.time_limit = std::chrono::milliseconds(300)});
+  for (int i = 0; i < 5; ++i) {  // more than there are workers
+    const auto late = compile(held(i), *compiler);
+    ASSERT_FALSE(late.ok());
+    EXPECT_EQ(late.error().code(), Code::kDeadlineExceeded);
+    EXPECT_EQ(late.error().message(), "grammar: not compiled after 300 ms");
   }
-  EXPECT_FALSE(wait_for_given_up(std::chrono::milliseconds(0)));
-  stuck.release.set_value();
-  EXPECT_TRUE(wait_for_given_up(std::chrono::minutes(2)));
+  EXPECT_EQ(compiler->stats().timeouts, 5);
+  EXPECT_EQ(compiler->stats().workers_killed, 5);
+  const auto patient = make_compiler({});
+  EXPECT_TRUE(compile(simple(), *patient).ok());
+}
+
+TEST_F(GrammarTest, WhatIsQuickPassesWhatNeverEndsAndStoppingWaitsForNothing) {
+  const auto compiler = make_compiler({.time_limit = kForEver, .quick_limit = std::chrono::milliseconds(20)});
+  Answers answers;
+  for (int i = 0; i < 6; ++i) answers.ask(*compiler, held(i), i % 2 == 0 ? "one" : "two");
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(compile(simple(i), *compiler).ok());
+  for (size_t i = 0; i < 6; ++i) EXPECT_FALSE(answers.has(i));
+  EXPECT_LE(compiler->stats().workers, 3);
+  compiler->stop();
+  for (auto& future : answers.futures) {
+    const auto result = future.get();
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code(), Code::kUnavailable);
+  }
+  EXPECT_FALSE(compile(simple(99), *compiler).ok());
+}
+
+TEST_F(GrammarTest, OneClientsLongGrammarsLeaveAWorkerToAnothersLongOne) {
+  const auto compiler = make_compiler({.time_limit = kForEver, .quick_limit = std::chrono::milliseconds(20)});
+  Answers answers;
+  for (int i = 0; i < 4; ++i) answers.ask(*compiler, held(i), "one");
+  EXPECT_TRUE(compile(simple(), *compiler).ok());  // behind them, so all have been tried
+  answers.ask(*compiler, held(9), "two");
+  EXPECT_TRUE(compile(simple(1), *compiler).ok());
+  compiler->cancel(answers.ids[4]);
+  wait_for_stats(*compiler, [](const GrammarStats& stats) { return stats.abandoned == 1; });
+  EXPECT_EQ(compiler->stats().waiting, 4);
+}
+
+TEST_F(GrammarTest, WhatNobodyWaitsForAnyMoreIsKilled) {
+  const auto compiler = make_compiler({.time_limit = kForEver});
+  Answers answers;
+  for (int i = 0; i < 8; ++i) answers.ask(*compiler, held(i % 4));
+  for (size_t i = 0; i < 4; ++i) compiler->cancel(answers.ids[i]);
+  EXPECT_TRUE(compile(simple(), *compiler).ok());
+  EXPECT_EQ(compiler->stats().waiting, 4);  // of each, one still waits
+  for (size_t i = 4; i < 8; ++i) compiler->cancel(answers.ids[i]);
+  wait_for_stats(*compiler, [](const GrammarStats& stats) { return stats.waiting == 0; });
+  EXPECT_EQ(compiler->stats().abandoned, 4);
+  EXPECT_LE(compiler->stats().workers, 1);
+}
+
+TEST_F(GrammarTest, AWorkerThatDiesIsTheFaultOfItsGrammarAlone) {
+  const auto compiler = make_compiler({.worker_bytes = int64_t{256} << 20});
+  for (int i = 0; i < 3; ++i) {
+    const auto crash = compile(*prepare_ebnf(fmt::format("# crash {}\nroot ::= \"a\"", i), "g"), *compiler);
+    ASSERT_FALSE(crash.ok());
+    EXPECT_EQ(crash.error().code(), Code::kInvalidArgument);
+    EXPECT_EQ(crash.error().message(),
+              "grammar: it is too deep or too large to compile (its process ended by signal 11)");
+    EXPECT_TRUE(compile(simple(i), *compiler).ok());
+  }
+  EXPECT_EQ(compiler->stats().workers_died, 3);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  const auto eats = compile(*prepare_ebnf("# eat\nroot ::= \"a\"", "g"), *compiler);
+  ASSERT_FALSE(eats.ok());
+  EXPECT_EQ(eats.error().code(), Code::kInvalidArgument);
+  EXPECT_EQ(eats.error().message(), "grammar: compiling it takes more than 256 MiB of memory");
+  EXPECT_TRUE(compile(simple(9), *compiler).ok());
+#endif
+}
+
+TEST_F(GrammarTest, AClientMayNotFillTheQueue) {
+  const auto compiler = make_compiler({.time_limit = kForEver, .max_waiting = 12, .max_waiting_of_client = 5});
+  Answers answers;
+  for (int i = 0; i < 7; ++i) answers.ask(*compiler, held(i), "one");
+  for (size_t i = 5; i < 7; ++i) {
+    const auto result = answers.futures[i].get();
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code(), Code::kResourceExhausted);
+  }
+  for (int i = 10; i < 20; ++i) answers.ask(*compiler, held(i), fmt::format("client {}", i));
+  EXPECT_FALSE(answers.has(13));
+  EXPECT_TRUE(answers.has(14));
+}
+
+TEST_F(GrammarTest, WithoutAProgramToStartTheRequestSaysSo) {
+  const auto compiler = make_compiler({.worker = {"/nowhere/at-all"}});
+  const auto refused = compile(simple(), *compiler);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), Code::kUnavailable);
+  EXPECT_EQ(refused.error().message(),
+            "grammar: no process to compile it could be started: No such file or directory");
+}
+
+TEST_F(GrammarTest, WithoutAProgramOfItsOwnThreadsCompile) {
+  GrammarCompiler compiler(*tokenizer_, tokenizer_->vocab_size(), {end_}, {mark_});
+  EXPECT_TRUE(compile(simple(), compiler).ok());
 }
 
 }  // namespace

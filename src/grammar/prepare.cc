@@ -12,7 +12,7 @@ constexpr int64_t kMaxRepetition = 1000;
 constexpr int64_t kMaxTagNodes = 20'000;
 
 GrammarSpec json_spec(const JsonValue& prepared) {
-  return {GrammarSpec::Kind::kJsonSchema, to_json(prepared), true};
+  return {GrammarSpec::Kind::kJsonSchema, to_json(lowered_schema(prepared)), true};
 }
 
 std::string joined(std::string_view path, std::string_view key) {
@@ -35,8 +35,10 @@ Status check_repetitions(std::string_view text, std::string_view path) {
   return {};
 }
 
+}  // namespace
+
 // The library's parser recurses with brackets.
-Status check_text(std::string_view text, std::string_view path) {
+Status check_grammar_text(std::string_view text, std::string_view path) {
   if (text.size() > kMaxTextBytes) {
     return Error(Code::kInvalidArgument, "{}: found {} bytes, expected at most {}", path, text.size(),
                  kMaxTextBytes);
@@ -52,6 +54,8 @@ Status check_text(std::string_view text, std::string_view path) {
   return check_repetitions(text, path);
 }
 
+namespace {
+
 class TagPreparer {
  public:
   Result<JsonValue> run(const JsonValue& value, const std::string& path) {
@@ -66,18 +70,16 @@ class TagPreparer {
       return JsonValue(std::move(out));
     }
     if (value.object() == nullptr) return value;
+    if (const JsonValue* type = value.find("type"); type != nullptr && *type == JsonValue("regex"))
+      return pattern(value, path);
     JsonValue::Object out;
     for (const JsonMember& member : *value.object()) {
       const std::string at = joined(path, member.key);
       if (member.key == "json_schema" || member.key == "schema") {
         ASSIGN_OR_RETURN(JsonValue prepared, prepare_schema(member.value, at));
-        out.push_back({member.key, std::move(prepared)});
-      } else if (member.key == "pattern" && member.value.string() != nullptr) {
-        const Result<std::string> pattern = prepare_pattern(*member.value.string());
-        if (!pattern.ok()) return pattern.error().in(at);
-        out.push_back({member.key, *pattern});
+        out.push_back({member.key, lowered_schema(prepared)});
       } else if (member.key == "grammar" && member.value.string() != nullptr) {
-        RETURN_IF_ERROR(check_text(*member.value.string(), at));
+        RETURN_IF_ERROR(check_grammar_text(*member.value.string(), at));
         out.push_back(member);
       } else if ((member.key == "min" || member.key == "max") && member.value.number() &&
                  *member.value.number() > kMaxRepetition) {
@@ -91,6 +93,15 @@ class TagPreparer {
   }
 
  private:
+  static Result<JsonValue> pattern(const JsonValue& value, const std::string& path) {
+    const JsonValue* text = value.find("pattern");
+    if (text == nullptr || text->string() == nullptr)
+      return Error(Code::kInvalidArgument, "{}: pattern: expected a string", path);
+    const Result<std::string> read = prepare_pattern(*text->string());
+    if (!read.ok()) return read.error().in(path);
+    return JsonValue(JsonValue::Object{{"type", "grammar"}, {"grammar", grammar_of(*read)}});
+  }
+
   int64_t num_nodes_ = 0;
 };
 
@@ -108,11 +119,11 @@ Result<GrammarSpec> prepare_json_schema(const JsonValue& schema, std::string_vie
 Result<GrammarSpec> prepare_regex(std::string_view pattern, std::string_view path) {
   const Result<std::string> plain = prepare_pattern(pattern);
   if (!plain.ok()) return plain.error().in(path);
-  return GrammarSpec{GrammarSpec::Kind::kRegex, *plain};
+  return GrammarSpec{GrammarSpec::Kind::kEbnf, grammar_of(*plain)};
 }
 
 Result<GrammarSpec> prepare_ebnf(std::string_view grammar, std::string_view path) {
-  RETURN_IF_ERROR(check_text(grammar, path));
+  RETURN_IF_ERROR(check_grammar_text(grammar, path));
   return GrammarSpec{GrammarSpec::Kind::kEbnf, std::string(grammar)};
 }
 

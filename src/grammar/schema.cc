@@ -138,6 +138,8 @@ class Preparer {
         return unsupported(path, member.key, "this keyword can't be enforced");
       }
     }
+    if (value.find("$id") != nullptr && &value != &root_ && holds_key(value, "$ref"))
+      return unsupported(path, "$id", "references from a base of its own can't be enforced");
     for (const std::string_view combiner : {"$ref", "allOf", "anyOf", "oneOf"}) {
       if (value.find(combiner) != nullptr) return combined(value, combiner, path, depth);
     }
@@ -166,15 +168,16 @@ class Preparer {
     if (combiner == "allOf" && branches->size() > 1) {
       return unsupported(path, combiner, "can't be enforced for more than one schema");
     }
-    Array prepared;
+    Array prepared, own;
     for (size_t i = 0; i < branches->size(); ++i) {
       const std::string branch_path = fmt::format("{}.{}[{}]", path, combiner, i);
       JsonValue branch = (*branches)[i];
       RETURN_IF_ERROR(hand_down_type(value, branch, branch_path));
       ASSIGN_OR_RETURN(JsonValue ready, schema(branch, branch_path, depth + 1));
+      own.push_back(branch.find("$ref") == nullptr ? std::move(branch) : *target_of(ready));
       prepared.push_back(std::move(ready));
     }
-    if (combiner == "oneOf") RETURN_IF_ERROR(check_disjoint(prepared, path));
+    if (combiner == "oneOf") RETURN_IF_ERROR(check_disjoint(own, path));
     if (prepared.size() == 1) return std::move(prepared.front());
     return JsonValue(Object{{"anyOf", std::move(prepared)}});
   }
@@ -218,6 +221,8 @@ class Preparer {
         target = target->find(key);
       }
       if (target == nullptr) return bad(path, "$ref", fmt::format("'{}' does not exist", *uri));
+      if (const JsonValue* id = rest.empty() ? nullptr : target->find("$id"); id != nullptr && id->string() != nullptr)
+        return unsupported(path, "$ref", fmt::format("'{}' is inside a schema with its own $id", *uri));
       target_path += "." + key;
     }
     const auto [known, is_new] = target_ids_.emplace(target, targets_.size());
@@ -243,11 +248,12 @@ class Preparer {
     return out;
   }
 
-  // A grammar can't see that a value fits one branch and no other, so no two may have a value in common.
+  // A grammar can't see that a value fits one branch and no other, so no two may have a value in common: of the client's
+  // own branches, since the prepared ones may be narrower.
   Status check_disjoint(const Array& branches, const std::string& path) const {
     for (size_t i = 0; i < branches.size(); ++i) {
       for (size_t j = i + 1; j < branches.size(); ++j) {
-        if (disjoint(branches[i], branches[j])) continue;
+        if (told_apart(branches[i], branches[j])) continue;
         return unsupported(
             path, "oneOf",
             fmt::format("branches {} and {} do not differ by a type or a constant; use anyOf", i, j));
@@ -256,13 +262,9 @@ class Preparer {
     return {};
   }
 
-  // What a prepared branch refers to is not prepared yet; its type, constants and properties read the same.
-  bool disjoint(const JsonValue& a, const JsonValue& b) const {
-    const auto target = [this](const JsonValue& branch) -> const JsonValue& {
-      const JsonValue* ref = branch.find("$ref");
-      return ref == nullptr ? branch : *targets_[std::stoul(ref->string()->substr(8))].value;
-    };
-    return told_apart(target(a), target(b));
+  // What the client wrote where a prepared reference leads.
+  const JsonValue* target_of(const JsonValue& reference) const {
+    return targets_[std::stoul(reference.find("$ref")->string()->substr(8))].value;
   }
 
   // ---- Constants
@@ -295,6 +297,7 @@ class Preparer {
     std::erase_if(values, [&](const JsonValue& one) { return !is_plain_match(one, value); });
     if (values.empty()) return bad(path, keyword, "no value satisfies the other keywords");
     for (const JsonValue& one : values) {
+      if (is_rounded(one)) return unsupported(path, keyword, "whole numbers beyond 64 bits can't be enforced");
       enum_bytes_ += std::ssize(to_json(one));
       if (enum_bytes_ > limits_.enum_bytes)
         return bad(path, keyword, fmt::format("the constants take more than {} bytes", limits_.enum_bytes));
@@ -420,7 +423,8 @@ class Preparer {
                         kMaxSteppedWidth));
       }
       const auto whole = static_cast<int64_t>(*number);
-      if (has_low && high / whole * whole < low && (low % whole) != 0) {
+      const int64_t last = high / whole * whole - (high % whole < 0 ? whole : 0);  // the greatest up to `high`
+      if (has_low && last < low) {
         return bad(path, "multipleOf", "no multiple lies between the bounds");
       }
       out.push_back({"multipleOf", whole});
@@ -432,26 +436,20 @@ class Preparer {
     if (value.find("multipleOf") != nullptr)
       return unsupported(path, "multipleOf", "it can be enforced for integers only");
     Object out = {{"type", "number"}};
-    double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
-    bool open = false;
-    for (const auto& [keyword, is_low] :
-         {std::pair("minimum", true), std::pair("exclusiveMinimum", true), std::pair("maximum", false),
-          std::pair("exclusiveMaximum", false)}) {
+    for (const auto& [keyword, open] :
+         {std::pair("minimum", false), std::pair("exclusiveMinimum", true), std::pair("maximum", false),
+          std::pair("exclusiveMaximum", true)}) {
       ASSIGN_OR_RETURN(const auto found, bound(value, keyword, path));
       if (!found) continue;
-      // The compiler writes bounds with six decimals.
-      if (std::abs(*found) > 1e15 ||
-          std::abs(*found * 1e6 - std::round(*found * 1e6)) > 1e-3 * std::max(1.0, std::abs(*found))) {
+      if (!is_enforceable_bound(*found, open)) {
         return unsupported(path, keyword,
-                           "bounds with more than six decimals or beyond 10^15 can't be enforced");
+                           "bounds from 10^15 on and exclusive ones of more than 15 digits can't be enforced");
       }
       out.push_back({keyword, *found});
-      const bool is_open = std::string_view(keyword).starts_with("exclusive");
-      if (is_low ? *found > low : *found < high) (is_low ? low : high) = *found;
-      open = open || is_open;
     }
-    if (low > high || (low == high && open)) return bad(path, "minimum", "no number lies between the bounds");
-    return JsonValue(std::move(out));
+    JsonValue number(std::move(out));
+    if (numbers_in(number_range(number)).empty()) return bad(path, "minimum", "no number lies between the bounds");
+    return number;
   }
 
   Result<JsonValue> string(const JsonValue& value, const std::string& path) {
@@ -465,9 +463,9 @@ class Preparer {
       if (pattern->string() == nullptr)
         return bad(path, "pattern", fmt::format("found {}, expected a string", pattern->kind_name()));
       if (format != nullptr) return unsupported(path, "format", "can't be enforced together with pattern");
-      Result<std::string> plain = prepare_pattern(*pattern->string(), limits_);
-      if (!plain.ok()) return plain.error().in(path);
-      out.push_back({"pattern", std::move(*plain)});
+      const Result<std::string> read = prepare_pattern(*pattern->string(), {.in_json = true}, limits_);
+      if (!read.ok()) return read.error().in(path);
+      out.push_back({"pattern", *pattern});
     }
     if (format != nullptr) {
       if (format->string() == nullptr)
@@ -477,16 +475,12 @@ class Preparer {
         return unsupported(
             path, "format",
             fmt::format("'{}' can't be enforced; expected one of {}", *format->string(), format_names()));
-      ASSIGN_OR_RETURN(std::string prepared, prepare_pattern(*plain, limits_));
-      out.push_back({"pattern", std::move(prepared)});
+      out.push_back({"pattern", *plain});
     }
     if (shortest.value_or(0) > 0 || longest) {
       if (out.size() > 1)
         return unsupported(path, shortest ? "minLength" : "maxLength",
                            "can't be enforced together with pattern or format");
-      // As a pattern as well, where counts are written out anyway: its masks are cheaper than those of a length.
-      constexpr int64_t kMaxCounted = 128;
-      if (std::max(shortest.value_or(0), longest.value_or(0)) <= kMaxCounted) out.push_back({"pattern", fmt::format(".{{{},{}}}", shortest.value_or(0), longest ? std::to_string(*longest) : "")});
       if (shortest) out.push_back({"minLength", *shortest});
       if (longest) out.push_back({"maxLength", *longest});
     }
@@ -529,6 +523,7 @@ class Preparer {
         return JsonValue(std::move(out));
       }
       out.push_back({"items", false});
+      if (fewest) out.push_back({"minItems", *fewest});
       return JsonValue(std::move(out));
     }
     JsonValue ready{Object{}};
@@ -629,11 +624,15 @@ bool is_plain_match(const JsonValue& value, const JsonValue& schema) {
     const JsonValue* found = schema.find(keyword);
     return found == nullptr ? std::optional<double>() : found->number();
   };
-  if (const std::optional<double> number = value.number()) {
-    if (const auto low = limit("minimum"); low && *number < *low) return false;
-    if (const auto high = limit("maximum"); high && *number > *high) return false;
-    if (const auto low = limit("exclusiveMinimum"); low && *number <= *low) return false;
-    if (const auto high = limit("exclusiveMaximum"); high && *number >= *high) return false;
+  const auto bound = [&schema](std::string_view keyword) {
+    const JsonValue* found = schema.find(keyword);
+    return found == nullptr ? std::optional<long double>() : exact_number(*found);
+  };
+  if (const std::optional<long double> number = exact_number(value)) {
+    if (const auto low = bound("minimum"); low && *number < *low) return false;
+    if (const auto high = bound("maximum"); high && *number > *high) return false;
+    if (const auto low = bound("exclusiveMinimum"); low && *number <= *low) return false;
+    if (const auto high = bound("exclusiveMaximum"); high && *number >= *high) return false;
   }
   if (const std::string* text = value.string()) {
     const auto length = static_cast<double>(num_characters(*text));

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "grammar/expression.h"
 #include "json/json.h"
 
 namespace deepinfer {
@@ -29,13 +30,24 @@ struct SchemaLimits {
   int64_t pattern_states = 4000;  // characters of a pattern with its repetitions written out
 };
 
+// Lengths up to this are counted by an automaton, whose masks are cheap and whose compilation is not; longer ones while
+// masks are made.
+inline constexpr int64_t kMostCounted = 128;
+
 // `path` is where the schema stands in the request. References in the result lead to "#/$defs/N".
 Result<JsonValue> prepare_schema(const JsonValue& schema, std::string_view path,
                                  const SchemaLimits& limits = {});
 
-// A pattern without its anchors, as the compiler reads it: the whole text matches. The same errors, without a
-// path.
-Result<std::string> prepare_pattern(std::string_view pattern, const SchemaLimits& limits = {});
+// The same schema as the compiler reads it: numbers with bounds, strings with a length or a pattern, some constants and
+// names as expressions. `in_call`: as JSON in the markup of a call.
+JsonValue lowered_schema(const JsonValue& prepared, bool in_call = false);
+
+// A pattern as an expression of the compiler for texts at that place; the whole text matches. The same errors, without
+// a path.
+Result<std::string> prepare_pattern(std::string_view pattern, TextPlace place = {}, const SchemaLimits& limits = {});
+
+// The limits of grammars in a notation of the client's.
+Status check_grammar_text(std::string_view text, std::string_view path);
 
 // Whether a constant satisfies a prepared schema without references, objects or patterns: types, bounds,
 // lengths.

@@ -9,6 +9,8 @@
 
 namespace deepinfer {
 
+using Array = JsonValue::Array;
+
 bool has_type(const JsonValue& value, std::string_view type) {
   switch (value.kind()) {
     case JsonValue::Kind::kNull:
@@ -30,14 +32,44 @@ bool has_type(const JsonValue& value, std::string_view type) {
   return false;
 }
 
+// 64 bits of mantissa hold every integer that a value can hold.
+std::optional<long double> exact_number(const JsonValue& value) {
+  if (const auto whole = value.int64()) return static_cast<long double>(*whole);
+  if (const auto whole = value.uint64()) return static_cast<long double>(*whole);
+  if (const auto number = value.number()) return static_cast<long double>(*number);
+  return std::nullopt;
+}
+
+bool is_rounded(const JsonValue& value) {
+  if (value.kind() == JsonValue::Kind::kDouble) return std::abs(*value.number()) >= 0x1p63;
+  if (const Array* array = value.array()) return std::any_of(array->begin(), array->end(), is_rounded);
+  return value.object() != nullptr &&
+         std::any_of(value.object()->begin(), value.object()->end(),
+                     [](const JsonMember& member) { return is_rounded(member.value); });
+}
+
 bool equal_constants(const JsonValue& a, const JsonValue& b) {
-  if (a.number() && b.number()) return *a.number() == *b.number();
-  return a == b;
+  if (a.number() && b.number()) return exact_number(a) == exact_number(b);
+  if (a.array() != nullptr && b.array() != nullptr)
+    return std::equal(a.array()->begin(), a.array()->end(), b.array()->begin(), b.array()->end(), equal_constants);
+  if (a.object() == nullptr || b.object() == nullptr) return a == b;
+  return a.object()->size() == b.object()->size() &&
+         std::all_of(a.object()->begin(), a.object()->end(), [&b](const JsonMember& member) {
+           const JsonValue* other = b.find(member.key);
+           return other != nullptr && equal_constants(member.value, *other);
+         });
+}
+
+bool holds_key(const JsonValue& value, std::string_view name) {
+  if (const Array* array = value.array())
+    return std::any_of(array->begin(), array->end(), [&](const JsonValue& one) { return holds_key(one, name); });
+  return value.object() != nullptr &&
+         std::any_of(value.object()->begin(), value.object()->end(), [&](const JsonMember& member) {
+           return member.key == name || holds_key(member.value, name);
+         });
 }
 
 namespace {
-
-using Array = JsonValue::Array;
 
 std::optional<Array> constants_of(const JsonValue& schema) {
   if (const JsonValue* constant = schema.find("const")) return Array{*constant};

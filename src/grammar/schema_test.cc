@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <regex>
+
 namespace deepinfer {
 namespace {
 
@@ -74,13 +76,13 @@ TEST(PrepareSchema, RewritesIntoWhatTheCompilerEnforces) {
   EXPECT_EQ(prepared(R"({"title":"t","default":1,"x-mine":{}})"), "{}");
   EXPECT_EQ(prepared(R"({"type":"object"})"), R"({"type":"object","additionalProperties":{}})");
   EXPECT_EQ(prepared(R"({"type":["string","null"],"maxLength":3})"),
-            R"({"anyOf":[{"type":"string","pattern":".{0,3}","maxLength":3},{"type":"null"}]})");
+            R"({"anyOf":[{"type":"string","maxLength":3},{"type":"null"}]})");
   EXPECT_EQ(prepared(R"({"type":"integer","exclusiveMinimum":0.5,"maximum":9.7})"),
             R"({"type":"integer","minimum":1,"maximum":9})");
   EXPECT_EQ(prepared(R"({"enum":["a","bb",1],"type":"string","minLength":2})"), R"({"enum":["bb"]})");
   EXPECT_EQ(prepared(R"({"const":4})"), R"({"enum":[4]})");
   EXPECT_EQ(prepared(R"({"allOf":[{"type":"null"}]})"), R"({"type":"null"})");
-  EXPECT_EQ(prepared(R"({"type":"string","pattern":"^a|b$"})"), R"({"type":"string","pattern":"a|b"})");
+  EXPECT_EQ(prepared(R"({"type":"string","pattern":"^a|b$"})"), R"({"type":"string","pattern":"^a|b$"})");
   EXPECT_EQ(prepared(R"({"type":"object","required":["a"]})"),
             R"({"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false})");
   EXPECT_EQ(prepared(R"({"type":"array","items":false})"), R"({"type":"array","items":{},"maxItems":0})");
@@ -126,15 +128,15 @@ TEST(PrepareSchema, BombsAreRefusedByTheirSize) {
 TEST(PreparePattern, TakesAnchorsOffAndRefusesWhatIsNoRegularLanguage) {
   EXPECT_EQ(pattern("^[a-z]+?$"), "[a-z]+");
   EXPECT_EQ(pattern("(?:^a|b{2})"), "(?:a|b{2,2})");
-  EXPECT_EQ(pattern("a{2,}"), "a{2,}");
-  EXPECT_EQ(pattern("[ab]{300}"), "[ab]{128,128}[ab]{128,128}[ab]{44,44}");
+  EXPECT_EQ(pattern("a{2,}"), "a{2,2}a*");
+  EXPECT_EQ(pattern("[ab]{300}"), "[a-b]{128,128}[a-b]{128,128}[a-b]{44,44}");
   EXPECT_EQ(pattern("(?:ab){130,400}"),
             "(?:ab){128,128}(?:(?:ab){2,127}|(?:ab){128,128}(?:(?:ab){0,127}|(?:ab){128,128}(?:ab){0,16}))");
-  EXPECT_EQ(pattern("a{130,}"), "a{128,128}a{2,}");
+  EXPECT_EQ(pattern("a{130,}"), "a{128,128}a{2,2}a*");
   EXPECT_EQ(pattern("a{128}"), "a{128,128}");
   EXPECT_EQ(pattern("a{128,129}"), "a{128,128}a{0,1}");
   EXPECT_NE(pattern("a{5000}").find("with its repetitions expanded"), std::string::npos);
-  EXPECT_EQ(pattern("a(bc+)?"), "a(?:(bc+)|)");
+  EXPECT_EQ(pattern("a(bc+)?"), "a(?:(?:bc+)|)");
   EXPECT_NE(pattern("a$b").find("'$' before the end at byte 1"), std::string::npos);
   EXPECT_NE(pattern("a^b").find("'^' after the start"), std::string::npos);
   EXPECT_NE(pattern("\\bword").find("an assertion"), std::string::npos);
@@ -146,7 +148,60 @@ TEST(PreparePattern, TakesAnchorsOffAndRefusesWhatIsNoRegularLanguage) {
   EXPECT_NE(pattern("a{3,2}").find("a repetition from 3 to 2"), std::string::npos);
   EXPECT_NE(pattern("a**").find("a repetition of a repetition"), std::string::npos);
   EXPECT_NE(pattern("\\").find("a trailing '\\'"), std::string::npos);
-  EXPECT_NE(pattern("é.").find("non-ASCII characters"), std::string::npos);
+  EXPECT_NE(pattern("[^\\s\\S]").find("a class without a character at byte 0"), std::string::npos);
+  EXPECT_NE(pattern("[z-a]").find("a range that goes backwards"), std::string::npos);
+  EXPECT_NE(pattern("\\ud800").find("half of a surrogate pair"), std::string::npos);
+  EXPECT_NE(pattern("\\xg1").find("without two hexadecimal digits"), std::string::npos);
+  EXPECT_NE(pattern("\xff").find("no UTF-8"), std::string::npos);
+}
+
+TEST(PreparePattern, WritesEachCharacterAsItsPlaceWants) {
+  EXPECT_EQ(pattern("\\x41b"), "Ab");  // two digits, never more
+  EXPECT_EQ(pattern("\\u0041\\u{1F600}\\ud83d\\ude00"), "A\\u{1f600}\\u{1f600}");
+  EXPECT_EQ(pattern("a\"\\\\"), "a\\u{22}\\u{5c}");
+  const auto in_json = [](std::string_view text) { return *prepare_pattern(text, {.in_json = true}); };
+  EXPECT_EQ(in_json("a\"\\\\\\n"), "a(?:\\u{5c}\\u{22})(?:\\u{5c}\\u{5c})(?:\\u{5c}n)");
+  EXPECT_EQ(in_json("\\x01"), "(?:\\u{5c}u0001)");
+  EXPECT_EQ(in_json("[a\"]"), "(?:a|\\u{5c}\\u{22})");
+  EXPECT_EQ(*prepare_pattern("[^a]", {.in_call = true}), "[\\u{0}-\\u{60}b-\\u{d7ff}\\u{e000}-\\u{ff5b}\\u{ff5d}-\\u{10ffff}]");
+  EXPECT_NE(prepare_pattern("｜", {.in_call = true}).error().message().find("in an argument of a call"), std::string::npos);
+}
+
+// Each number between two bounds, and no other: all texts of some digits are tried against the bounds themselves.
+TEST(Expressions, NumbersInAreThoseBetweenTheBounds) {
+  std::vector<NumberRange> ranges;
+  const std::optional<double> edges[] = {std::nullopt, -120.0, -12.5, -1.0, -0.25, 0.0, 0.07, 1.0, 9.99, 10.0, 99.0, 105.5};
+  for (const auto low : edges) {
+    for (const auto high : edges) {
+      if (low && high && *low > *high) continue;
+      for (int i = 0; i < 8; ++i) ranges.push_back({low, high, (i & 1) != 0, (i & 2) != 0, (i & 4) != 0});
+    }
+  }
+  std::vector<std::string> texts;
+  for (const std::string sign : {"", "-"}) {
+    for (int whole = 0; whole < 130; ++whole) {
+      texts.push_back(fmt::format("{}{}", sign, whole));
+      for (const char* fraction : {"0", "5", "9", "00", "07", "25", "49", "50", "51", "98", "99", "070", "071"})
+        texts.push_back(fmt::format("{}{}.{}", sign, whole, fraction));
+    }
+  }
+  for (const NumberRange& range : ranges) {
+    const std::string expression = numbers_in(range);
+    std::string plain = expression;
+    for (const auto& [from, to] : {std::pair("\\u{2e}", "\\."), std::pair("\\u{2d}", "-")}) {
+      for (size_t at; (at = plain.find(from)) != std::string::npos;) plain.replace(at, 6, to);
+    }
+    const std::regex regex(plain, std::regex::ECMAScript | std::regex::optimize);
+    for (const std::string& text : texts) {
+      const double value = std::stod(text);
+      const bool fits = (!range.low || (range.low_open ? value > *range.low : value >= *range.low)) &&
+                        (!range.high || (range.high_open ? value < *range.high : value <= *range.high)) &&
+                        (!range.whole || text.find('.') == std::string::npos);
+      const bool may_be_left_out = text == "-0" || text.starts_with("-0.0");  // 0 in another spelling
+      const bool said = !expression.empty() && std::regex_match(text, regex);
+      if (said != fits && !(may_be_left_out && !said)) FAIL() << text << " " << plain << " expected " << fits;
+    }
+  }
 }
 
 }  // namespace

@@ -49,6 +49,8 @@ struct ToolDefinition {
   bool strict = false;      // calls of it must satisfy its parameters
   bool deferred = false;    // V4.1: not shown until a message's `tools` holds it
   JsonValue original = {};  // profile `reference` prints this whole object when it is given
+  // What the input of a custom tool keeps to: "lark" or "regex", and the definition. Empty: any text.
+  std::string input_syntax = {}, input_grammar = {};
 };
 
 // A picture in the content of a message.

@@ -21,7 +21,7 @@ const Tokenizer& mini_tokenizer() {
 
 GrammarCompiler& compiler() {
   static const TokenId end = mini_tokenizer().id_of_added("<｜end▁of▁sentence｜>").value();
-  static GrammarCompiler compiler(mini_tokenizer(), mini_tokenizer().vocab_size(), {end}, {}, {.threads = 1});
+  static GrammarCompiler compiler(mini_tokenizer(), mini_tokenizer().vocab_size(), {end}, {});
   return compiler;
 }
 

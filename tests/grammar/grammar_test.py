@@ -174,6 +174,34 @@ def test_a_trigger_of_ones_own(server):
     assert re.fullmatch("BZ[0-9]{4}", answer["choices"][0]["message"]["content"])
 
 
+@pytest.mark.parametrize("text", ["close it with </think> please", "</think>", "<think>", "\n\n", "<｜end▁of▁sentence｜>", "</invoke>"])
+def test_what_the_grammar_accepted_is_what_the_client_gets(server, text):
+    """In every protocol, and as a stream: nothing is taken out of a constrained answer."""
+    schema, cold = {"enum": [text]}, dict(thinking=NO_THINKING, temperature=0, max_tokens=100)
+    schema_format = {"type": "json_schema", "name": "answer", "schema": schema}
+    assert json.loads(server.chat(response_format=json_format(schema), **cold)["choices"][0]["message"]["content"]) == text
+    assert server.chat(guided_choice=[text], **cold)["choices"][0]["message"]["content"] == text
+    streamed = server.stream(guided_choice=[text], **cold)
+    assert "".join(choice["delta"].get("content") or "" for chunk in streamed for choice in chunk["choices"]) == text
+    behind_thoughts = server.chat(guided_choice=[text], **{**cold, "thinking": {"type": "enabled", "budget_tokens": 3}})
+    assert behind_thoughts["choices"][0]["message"]["content"] == text
+    _, body = server.request("POST", "/v1/completions", {"model": served.MODEL, "prompt": "x", "temperature": 0, "max_tokens": 100, "guided_choice": [text]})
+    assert body["choices"][0]["text"] == text
+    _, body = server.request("POST", "/v1/responses", {"model": served.MODEL, "input": "x", "reasoning": {"effort": "none"}, "temperature": 0, "max_output_tokens": 100, "text": {"format": schema_format}})
+    assert json.loads(body["output"][0]["content"][0]["text"]) == text
+    _, body = server.request("POST", "/v1/messages", {"model": served.MODEL, "max_tokens": 100, "temperature": 0, "thinking": NO_THINKING, "messages": [{"role": "user", "content": "x"}], "output_format": schema_format})
+    assert json.loads(body["content"][0]["text"]) == text
+
+
+def test_a_character_that_the_token_limit_cuts_is_left_out(server):
+    text = "a\U0001f9ffb"
+    length = len(ids_of(server, text))
+    assert length > 4  # the character takes several tokens
+    for limit in range(1, length + 1):
+        choice = server.chat(thinking=NO_THINKING, guided_choice=[text], temperature=0, max_tokens=limit)["choices"][0]
+        assert text.startswith(choice["message"]["content"]), (limit, choice)
+
+
 # ---- Tools ----
 
 ADD = {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "unit": {"enum": ["m", "km"]}, "note": {"type": ["string", "null"], "maxLength": 8}}, "required": ["a", "unit", "note"], "additionalProperties": False}}
@@ -231,6 +259,26 @@ def test_b45_the_block_opener_triggers_the_grammar_where_nothing_is_forced(serve
     assert num_calls > 0
 
 
+@pytest.mark.parametrize(
+    "syntax, definition, pattern",
+    [("regex", "^[a-c]{3}-[0-9]$", "[a-c]{3}-[0-9]"), ("lark", 'start: "put " NUMBER ("," NUMBER)?\nNUMBER: /[0-9]{2}/\n', "put [0-9]{2}(,[0-9]{2})?")],
+)
+def test_the_input_of_a_custom_tool_keeps_to_its_grammar(server, syntax, definition, pattern):
+    tool = {"type": "custom", "name": "run", "description": "d", "format": {"type": "grammar", "syntax": syntax, "definition": definition}}
+    status, body = server.request("POST", "/v1/responses", {"model": served.MODEL, "input": "x", "reasoning": {"effort": "none"}, "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_output_tokens": 300, "temperature": 1.5})
+    assert status == 200, body
+    assert body["output"][0]["type"] == "custom_tool_call"
+    assert re.fullmatch(pattern, body["output"][0]["input"])
+
+
+def test_a_strict_tool_with_names_of_any_kind_holds_their_values_to_the_schema(server):
+    tool = {"name": "count", "parameters": {"type": "object", "additionalProperties": {"type": "integer"}}}
+    for seed in range(4):
+        choice = server.chat(thinking=NO_THINKING, tools=functions(tool, strict=True), tool_choice="required", parallel_tool_calls=False, temperature=1, seed=seed, max_tokens=200)["choices"][0]
+        if choice["finish_reason"] == "tool_calls":
+            check(tool["parameters"], choice["message"]["tool_calls"][0]["function"]["arguments"])
+
+
 # ---- Thinking budget ----
 
 
@@ -277,6 +325,7 @@ def test_budgets_of_the_other_protocols(server):
         ({"so_args": {"schema_type": "regex", "schema": "a", "bound_token_id": 3}}, "so_args.bound_token_id"),
         ({"so_args": {"schema_type": "regex", "schema": "a", "trigger_token_ids": [99999999]}}, "so_args.trigger_token_ids"),
         ({"tools": functions({"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}, strict=True)}, "tools['f'].parameters.properties.a: not: "),
+        ({"tools": functions({"name": "f", "parameters": {"type": "object", "properties": {"a": {"enum": ["</｜DSML｜ parameter>"]}}, "required": ["a"]}}, strict=True), "tool_choice": "required"}, "tools['f'].parameters.properties.a: no value of it can be written in a call"),
         ({"thinking": {"type": "enabled", "budget_tokens": -1}}, "thinking.budget_tokens"),
     ],
 )
@@ -302,6 +351,31 @@ def test_bombs_are_refused_quickly_and_neighbours_do_not_notice(server):
         status, body = server.request("POST", "/v1/chat/completions", served.chat_body(response_format=json_format(bomb)))
         assert status == 400, body
     assert server.chat(max_tokens=5)["choices"][0]["finish_reason"] in ("length", "stop")
+
+
+def wide_schema(name):
+    """Legal, and seconds of work to compile."""
+    variants = {f"{name}_{i}": {"anyOf": [{"type": "string", "maxLength": 100}, {"type": "integer", "minimum": i}]} for i in range(500)}
+    return {"type": "object", "properties": variants}
+
+
+@pytest.mark.slow
+def test_schemas_that_are_much_work_do_not_keep_others_from_theirs():
+    """Six at once, three times: each ends by itself or by its limit, simple ones are answered meanwhile and afterwards, and
+    the server stops while some are being compiled."""
+    server = served.Server()
+    ask = lambda schema: server.request("POST", "/v1/chat/completions", served.chat_body(thinking=NO_THINKING, response_format=json_format(schema), max_tokens=5))[0]
+    simple = lambda name: {"type": "object", "properties": {name: {"type": "boolean"}}}
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for turn in range(3):
+            much = [pool.submit(ask, wide_schema(f"t{turn}_{i}")) for i in range(6)]
+            assert all(pool.submit(ask, simple(f"s{turn}_{i}")).result() == 200 for i in range(5))
+            assert {one.result() for one in much} <= {200, 400, 504}
+        assert ask(simple("later")) == 200
+        left = [pool.submit(ask, wide_schema(f"left_{i}")) for i in range(6)]
+        assert ask(simple("last")) == 200
+        assert server.stop() == 0
+        assert {one.exception() is not None or one.result() in (200, 503) for one in left} == {True}
 
 
 def test_numbers_are_on_metrics_and_status(server):
