@@ -153,7 +153,8 @@ void GatewayCore::constrain(const ExchangePtr& exchange, const GenerationRequest
   asked->compilation = grammars_->compile(
       *plan->spec, [exchange, go_on = std::move(go_on)](GrammarCompiler::Compiled compiled) mutable {
         exchange->post_work([go_on = std::move(go_on), compiled = std::move(compiled)]() mutable { go_on(compiled); });
-      });
+      },
+      exchange->request().peer);
 }
 
 std::shared_ptr<AnswerSession> GatewayCore::run(const ExchangePtr& exchange, AnswerJob job,

@@ -60,7 +60,7 @@ class PatternReader {
                    limits_.pattern_bytes);
     }
     if (text_.find('\0') != std::string_view::npos) return broken("a NUL character", text_.find('\0'));
-    if (!is_well_formed_utf8(text_)) return broken("a text that is no UTF-8", 0);
+    if (!is_well_formed_utf8(text_)) return broken("invalid UTF-8", 0);
     ASSIGN_OR_RETURN(const int64_t size, alternatives(0));
     if (at_ < text_.size()) return broken("a ')' without '('", at_);
     RETURN_IF_ERROR(check(size));
