@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/crc32c.h"
 #include "base/log.h"
 #include "base/read_file.h"
 #include "crypto/crypto.h"
@@ -39,11 +40,20 @@ std::string_view path_of(std::string_view stamp) {
 
 using Digests = std::map<std::string, std::string>;  // by stamp, in hexadecimal
 
+std::string crc_line(std::string_view lines) { return fmt::format("crc32c {:08x}\n", crc32c(as_bytes(lines))); }
+
+// What was remembered; nothing of a file whose last line is not the crc of the others: a wrong digest would give blocks another
+// name, without a word.
 Digests read_remembered(const std::string& path) {
   Digests digests;
   const auto text = ReadFile::read_text(path, kSmallFile);
   if (!text.ok()) return digests;
-  std::istringstream lines(*text);
+  const size_t end = text->rfind("crc32c ");
+  if (end == std::string::npos || text->substr(end) != crc_line(std::string_view(*text).substr(0, end))) {
+    log::warn("{}: the crc at its end does not fit; the weights are read again", path);
+    return digests;
+  }
+  std::istringstream lines(text->substr(0, end));
   for (std::string line; std::getline(lines, line);) {
     if (line.size() > 65 && line[64] == ' ') digests[line.substr(65)] = line.substr(0, 64);
   }
@@ -144,6 +154,7 @@ Result<Digest> checkpoint_digest(const Checkpoint& checkpoint, int threads, cons
     }
     std::string text;
     for (const auto& [stamp, digest] : kept) text += fmt::format("{} {}\n", digest, stamp);
+    text += crc_line(text);
     if (const Status status = write_whole(remembered.front(), as_bytes(text), 0644); !status.ok()) {
       log::warn("{}; the weights are read again at the next start", status.error().message());
     }

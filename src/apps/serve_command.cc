@@ -191,10 +191,12 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
                                                     served.kv_store.store.get(), served.kv_store.tier.get()}));
   std::unique_ptr<KvAdmin> admin;
   if (options.admin_port) {
-    if (served.kv_store.store == nullptr) {
-      return Error(Code::kInvalidArgument, "--admin-port: there is no KV store to look after ({})",
-                   served.kv_store.state);
+    if (options.kv_store.directories.empty()) {
+      return Error(Code::kInvalidArgument, "--admin-port: there is no KV store to look after (no --kv-dir)");
     }
+    if (served.kv_store.store == nullptr) log::warn("--admin-port: not opened, the KV store is {}", served.kv_store.state);
+  }
+  if (options.admin_port && served.kv_store.store != nullptr) {
     ASSIGN_OR_RETURN(admin, KvAdmin::start(*options.admin_port, *served.kv_store.store, served.kv_store.tier.get(),
                                            *served.tokens, system_clock()));
     print_output("admin on http://127.0.0.1:{}\n", admin->port());

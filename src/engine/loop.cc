@@ -399,15 +399,16 @@ void EngineLoop::extend_keys(Job& job) {
 void EngineLoop::publish(Job& job) {
   if (!job.use_cache() || job.derived) return;
   const int64_t full = std::min<int64_t>(job.committed, std::ssize(job.tokens)) / kBlockTokens;
-  if (job.published >= full) return;
-  extend_keys(job);
+  if (job.published < full) extend_keys(job);
   for (; job.published < std::min<int64_t>(full, std::ssize(job.blocks)); ++job.published) {
     const int64_t n = job.published;
     cache_.blocks().publish(
         job.blocks[n], job.keys[n],
         std::span<const int32_t>(job.tokens).subspan(static_cast<size_t>(n * kBlockTokens), kBlockTokens));
   }
-  hand_over(job, job.committed != job.prompt);  // a unit ends with the input, with the answer, and every so many blocks
+  // A unit ends with the input, with the answer, and every so many blocks.
+  const bool input_waits = job.committed >= job.prompt && job.handed_over < std::min(job.published, job.prompt / kBlockTokens);
+  hand_over(job, !input_waits);
 }
 
 // ---- the end of an answer --------------------------------------------------------------------------------------------

@@ -200,7 +200,8 @@ void StoreQueue::write(StoreTask& task) {
                         .block_index = static_cast<uint32_t>(task.first_block),
                         .lineage = task.lineage,
                         .retention = {},
-                        .cost_us = task.cost_us};
+                        .cost_us = task.cost_us,
+                        .one_shot = task.one_shot};
   for (size_t i = 0; i < task.blocks.size(); ++i, ++info.block_index) {
     info.key = task.keys[i];
     while (true) {

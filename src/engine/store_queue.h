@@ -37,6 +37,7 @@ struct StoreTask {
   std::vector<PrefixKey> keys;
   std::vector<BlockId> blocks;   // load: where they go; write: where they lie; keys[i] each
   uint32_t cost_us = 0;          // write: what computing one block took
+  bool one_shot = false;         // write: of a short prompt that continues nothing
 
   // Of a load.
   size_t skip = 0;               // blocks of the hit that are in memory already

@@ -14,6 +14,7 @@ constexpr int64_t kUnitBlocks = 16;    // handed over at a time: 2,048 tokens
 constexpr int64_t kMostAsked = 8;      // finds and loads on their way
 constexpr int64_t kHeldShare = 8;      // one part in so many of the blocks may be held for writes
 constexpr int64_t kLeastHeld = 2 * kUnitBlocks;
+constexpr int64_t kOneShotTokens = 1024;  // a shorter prompt that continues nothing is the first to go over a write budget
 
 }  // namespace
 
@@ -22,11 +23,8 @@ constexpr int64_t kLeastHeld = 2 * kUnitBlocks;
 // Is this one to be passed over until the store has answered? Asks it when nobody did.
 bool EngineLoop::waits_for_store(Job& job) {
   if (store_ == nullptr || job.at_store == Job::AtStore::kDone) return false;
-  if (job.at_store == Job::AtStore::kNotAsked) {
-    if (num_asked_ >= kMostAsked) return true;  // somebody before it will be answered soon
-    ask_store(job);
-  }
-  if (is_at_store(job) && clock_.now() >= job.store_until) {  // whatever becomes of the load: it goes on without
+  if (job.at_store == Job::AtStore::kNotAsked) ask_store(job);
+  if (job.at_store != Job::AtStore::kDone && clock_.now() >= job.store_until) {  // whatever becomes of it: it goes on without
     job.at_store = Job::AtStore::kDone;
     job.store_reason = MissReason::kDeadline;
   }
@@ -43,12 +41,24 @@ int64_t EngineLoop::blocks_in_memory(const Job& job, int64_t most) const {
   return count;
 }
 
+// From now on one limit holds for everything that the store and its tiers do for this job: waiting for others, finding, loading.
 void EngineLoop::ask_store(Job& job) {
-  job.at_store = Job::AtStore::kDone;
-  if (!job.submission->domain || job.request().prompt_logprobs || job.started || job.swapped) return;
   const int64_t full = std::min((job.prompt - 1) / kBlockTokens, std::ssize(job.keys));
+  if (!job.submission->domain || job.request().prompt_logprobs || job.started || job.swapped || full == 0) {
+    job.at_store = Job::AtStore::kDone;
+    return;
+  }
+  if (job.store_until == Clock::time_point()) {
+    if (const double row = cost_.prefill_row_seconds(); row > 0) load_cost_.prefill_tokens_per_s = 1 / row;
+    job.store_until = clock_.now() + store::load_limit(load_cost_, static_cast<uint64_t>(full * kBlockTokens),
+                                                       options_.store_load_limit);
+  }
+  if (num_asked_ >= kMostAsked) return;  // somebody before it will be answered soon
   const int64_t first = blocks_in_memory(job, full);
-  if (first == full) return;
+  if (first == full) {
+    job.at_store = Job::AtStore::kDone;
+    return;
+  }
   auto task = std::make_unique<StoreTask>();
   task->kind = StoreTask::Kind::kFind;
   task->request = job.id;
@@ -56,7 +66,7 @@ void EngineLoop::ask_store(Job& job) {
   task->lineage = Lineage::kExact;
   task->first_block = first;
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + full);
-  job.store_until = task->deadline = clock_.now() + options_.store_load_limit;
+  task->deadline = job.store_until;
   store_->submit(std::move(task));
   ++num_asked_;
   job.at_store = Job::AtStore::kFinding;
@@ -153,8 +163,9 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   task->held = std::move(held);
   task->done = 0;
   task->reason = MissReason::kNone;
-  job.store_until = task->deadline =
+  const auto pays_until =
       clock_.now() + store::load_limit(load_cost_, static_cast<uint64_t>(saved), options_.store_load_limit);
+  job.store_until = task->deadline = std::min(job.store_until, pays_until);
   job.at_store = Job::AtStore::kLoading;
   store_held_ += std::ssize(task->blocks) + std::ssize(task->held);
   ++num_asked_;
@@ -225,6 +236,7 @@ void EngineLoop::hand_over(Job& job, bool whole_pieces_only) {
   task->keys.assign(job.keys.begin() + first, job.keys.begin() + first + count);
   task->blocks.assign(job.blocks.begin() + first, job.blocks.begin() + first + count);
   task->cost_us = static_cast<uint32_t>(std::min(4e9, kBlockTokens * cost_.prefill_row_seconds() * 1e6));
+  task->one_shot = job.hit_tokens == 0 && job.prompt < kOneShotTokens;
   for (const BlockId block : task->blocks) cache_.blocks().add_ref(block);
   store_held_ += count;
   store_->submit(std::move(task));

@@ -43,7 +43,8 @@ using Values = std::vector<std::pair<std::string, uint64_t>>;
 Values counters_of(const store::TierStats& stats) {
   return {{"gets", stats.gets},     {"hits", stats.hits},         {"puts", stats.puts},
           {"failed", stats.failed}, {"timeouts", stats.timeouts}, {"corrupt", stats.corrupt},
-          {"trips", stats.trips},   {"dropped", stats.dropped},   {"negative_hits", stats.negative_hits}};
+          {"trips", stats.trips},   {"dropped", stats.dropped},   {"negative_hits", stats.negative_hits},
+          {"skipped", stats.skipped}};
 }
 
 Values gauges_of(const store::StoreStats& stats) {
@@ -62,6 +63,8 @@ Values counters_of(const store::StoreStats& stats) {
           {"evicted", stats.evicted},
           {"expired", stats.expired},
           {"broken_promises", stats.broken_promises},
+          {"clock_steps_back", stats.clock_steps_back},
+          {"clock_steps_forward", stats.clock_steps_forward},
           {"lookups", stats.lookups},
           {"hit_blocks", stats.hit_blocks},
           {"loaded_blocks", stats.loaded_blocks},
@@ -85,6 +88,17 @@ Values misses_of(const store::StoreStats& stats) {
     misses.emplace_back(miss_reason_name(static_cast<MissReason>(i)), stats.misses[i]);
   }
   return misses;
+}
+
+void append_histogram(std::string& text, std::string_view name, const store::LatencyHistogram& latency) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < latency.counts.size(); ++i) {
+    sum += latency.counts[i];
+    const bool last = i == latency.kBounds.size();
+    text += fmt::format("deepinfer_kv_{}_bucket{{le=\"{}\"}} {}\n", name,
+                        last ? "+Inf" : fmt::format("{}", latency.kBounds[i]), sum);
+  }
+  text += fmt::format("deepinfer_kv_{0}_sum {1}\ndeepinfer_kv_{0}_count {2}\n", name, latency.sum_s, sum);
 }
 
 std::string stats_to_json(const store::StoreStats& stats, const store::GuardedTier* tier) {
@@ -355,6 +369,11 @@ Result<std::unique_ptr<KvAdmin>> KvAdmin::start(uint16_t port, store::Store& sto
   return std::unique_ptr<KvAdmin>(std::move(server));
 }
 
+std::string kv_up_metric_text(bool up) {
+  return fmt::format("# HELP deepinfer_kv_store_up {}\n# TYPE deepinfer_kv_store_up gauge\ndeepinfer_kv_store_up {}\n",
+                     metric_help("kv_store_up"), up ? 1 : 0);
+}
+
 std::string kv_metrics_text(const store::StoreStats& stats, const store::GuardedTier* tier) {
   std::string text;
   const auto head = [&](std::string_view name, std::string_view type) {
@@ -374,6 +393,16 @@ std::string kv_metrics_text(const store::StoreStats& stats, const store::Guarded
       text += fmt::format("deepinfer_kv_{}{{{}=\"{}\"}} {}\n", name, label, key, value);
     }
   };
+  one("queue_oldest_seconds", "gauge", stats.oldest_queued_s);
+  head("oldest_seconds", "gauge");
+  for (size_t c = 0; c < store::kNumClasses; ++c) {
+    text += fmt::format("deepinfer_kv_oldest_seconds{{class=\"{}\"}} {}\n",
+                        store::class_name(static_cast<RetentionClass>(c)), stats.oldest_s[c]);
+  }
+  head("load_seconds", "histogram");
+  append_histogram(text, "load_seconds", stats.load_latency);
+  head("persist_seconds", "histogram");
+  append_histogram(text, "persist_seconds", stats.persist_latency);
   labelled("dropped_total", "counter", "reason", drops_of(stats));
   labelled("misses_total", "counter", "reason", misses_of(stats));
   const auto by_drive = [&](std::string_view name, std::string_view type, auto&& get) {
@@ -382,7 +411,9 @@ std::string kv_metrics_text(const store::StoreStats& stats, const store::Guarded
     labelled(name, type, "drive", values);
   };
   using store::DriveStats;
-  by_drive("drive_up", "gauge", [](const DriveStats& drive) { return uint64_t{drive.state == "ok"}; });
+  const auto full = [](const DriveStats& drive) { return drive.state.starts_with("full"); };
+  by_drive("drive_up", "gauge", [&](const DriveStats& drive) { return uint64_t{drive.state == "ok" || full(drive)}; });
+  by_drive("drive_full", "gauge", [&](const DriveStats& drive) { return uint64_t{full(drive)}; });
   by_drive("drive_used_bytes", "gauge", [](const DriveStats& drive) { return drive.used_bytes; });
   by_drive("drive_capacity_bytes", "gauge", [](const DriveStats& drive) { return drive.capacity_bytes; });
   by_drive("drive_written_bytes_total", "counter", [](const DriveStats& drive) { return drive.written_bytes; });

@@ -14,6 +14,8 @@
 
 namespace deepinfer {
 
+// Is there a store?
+std::string kv_up_metric_text(bool up);
 // What Prometheus reads of the store, and of the tier behind it (null: none).
 std::string kv_metrics_text(const store::StoreStats& stats, const store::GuardedTier* tier);
 // For people.

@@ -139,6 +139,19 @@ constexpr Metric kMetrics[] = {
     {"kv_tier_trips_total", "counter", "Times that it was left alone."},
     {"kv_tier_dropped_total", "counter", "Blocks not given to it."},
     {"kv_tier_negative_hits_total", "counter", "Blocks known not to be there."},
+    {"kv_tier_skipped_total", "counter", "Blocks that it was not asked for while it was left alone."},
+    {"kv_store_up", "gauge", "1 when there is a KV store."},
+    {"kv_drive_full", "gauge", "1 when the file system of the drive has no room."},
+    {"kv_queue_oldest_seconds", "gauge", "How long the block waits to be written that waits longest."},
+    {"kv_oldest_seconds", "gauge", "Age of the oldest segment of a class in which something is left."},
+    {"kv_load_seconds", "histogram", "Time of a load from the drives."},
+    {"kv_persist_seconds", "histogram", "Time from taking a block until it is on the drive."},
+    {"kv_clock_steps_back_total", "counter", "Times that the machine's clock was set back."},
+    {"kv_clock_steps_forward_total", "counter", "Times that the machine's clock jumped ahead."},
+    {"kv_objects_put_total", "counter", "Window states taken."},
+    {"kv_objects_replaced_total", "counter", "Window states that a newer one replaced."},
+    {"kv_objects_found_total", "counter", "Window states found."},
+    {"kv_objects_loaded_total", "counter", "Window states read."},
 };
 
 const Metric* find(std::string_view name) {

@@ -32,6 +32,7 @@ void show_metrics(GatewayCore& core, const ExchangePtr& exchange, const std::str
   HttpResponse response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   response.body = core.metrics_text();
+  response.body += kv_up_metric_text(core.store() != nullptr);
   if (core.store() != nullptr) response.body += kv_metrics_text(core.store()->stats(), core.tier());
   exchange->respond(std::move(response));
 }
@@ -45,6 +46,7 @@ void show_status(GatewayCore& core, const ExchangePtr& exchange, const std::stri
   for (const auto& [name, value] : name_stats(core.grammar_stats())) {
     response.body += fmt::format("grammar_{:<14}{:>16}\n", name, value);
   }
+  response.body += fmt::format("kv_store              {:>16}\n", core.store() != nullptr ? "on" : "off");
   if (core.store() != nullptr) response.body += kv_status_text(core.store()->stats(), core.tier());
   exchange->respond(std::move(response));
 }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -66,7 +67,7 @@ struct BlockInfo {
   Digest key{}, parent{};
   uint32_t block_index = 0;
   Lineage lineage = Lineage::kExact;
-  std::optional<RetentionClass> retention;  // none: the domain's own class
+  std::optional<RetentionClass> retention = {};  // none: the domain's own class
   uint32_t cost_us = 0;                     // what computing it took
   bool one_shot = false;  // short and without a session: the first to go when the write budget is spent
 };
@@ -150,6 +151,18 @@ struct LoadResult {
 // Called with verified payload, in any order, on the caller's thread; the span is valid during the call.
 using BlockSink = std::function<void(size_t block, std::span<const std::byte> payload)>;
 
+// How long something took: counts by upper bound, as Prometheus wants them summed up.
+struct LatencyHistogram {
+  static constexpr std::array<double, 9> kBounds = {0.0005, 0.002, 0.008, 0.03, 0.1, 0.4, 1.5, 6, 25};  // s
+  std::array<uint64_t, kBounds.size() + 1> counts{};  // the last one: longer
+  double sum_s = 0;
+
+  void observe(double seconds) {
+    ++counts[static_cast<size_t>(std::lower_bound(kBounds.begin(), kBounds.end(), seconds) - kBounds.begin())];
+    sum_s += seconds;
+  }
+};
+
 struct DriveStats {
   std::string path;
   std::string state;  // "recovering", "ok", "read-only: ...", "failed: ..."
@@ -171,10 +184,15 @@ struct StoreStats {
   uint64_t puts = 0, present = 0, persisted = 0, demoted = 0;
   uint64_t dropped_full = 0, dropped_budget = 0, dropped_no_room = 0, dropped_error = 0;
   uint64_t evicted = 0, expired = 0, broken_promises = 0;  // the last one stays 0
+  uint64_t clock_steps_back = 0, clock_steps_forward = 0;  // of the machine's clock
   uint64_t lookups = 0, hit_blocks = 0, loaded_blocks = 0, verified_bytes = 0;
   // Objects: taken, made useless by a newer one, found, loaded right.
   uint64_t objects_put = 0, objects_replaced = 0, objects_found = 0, objects_loaded = 0;
   std::array<uint64_t, kNumStoreMissReasons> misses{};
+  LatencyHistogram load_latency;     // of load(), whatever came of it
+  LatencyHistogram persist_latency;  // of a record from put() until it is persisted
+  double oldest_queued_s = 0;        // how long the record waits that waits longest
+  std::array<double, kNumClasses> oldest_s{};  // age of the oldest segment of each class in which something is left
   double projected_retention_s = 0;  // promisable bytes / rate of promised writes over the last hours
   std::vector<DriveStats> drives;
 };

@@ -4,6 +4,7 @@ import http.client
 import json
 import pathlib
 import random
+import shutil
 import socket
 import subprocess
 import time
@@ -124,7 +125,9 @@ def test_a_remote_tier_that_cannot_be_had_is_named(tmp_path):
 
     directory = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
     assert "nfs://x" in refused(*directory, "--kv-remote", "nfs://x")
-    assert "127.0.0.1:1" in refused(*directory, "--kv-remote", "redis://127.0.0.1:1")
+    assert "127.0.0.1:1 does not answer" in refused(*directory, "--kv-required", "--kv-remote", "redis://127.0.0.1:1")
+    secret = refused(*directory, "--kv-remote", "redis://:s3cret@127.0.0.1:1")
+    assert "REDIS_PASSWORD" in secret and "s3cret" not in secret
     assert "--kv-dir" in refused("--kv-remote", "redis://127.0.0.1")
     assert "--kv-encrypt" in refused(*directory, "--kv-encrypt", "--kv-remote", "redis://127.0.0.1")
 
@@ -136,8 +139,116 @@ def test_a_second_server_on_the_same_directory_serves_without_it(tmp_path):
     assert second.chat()["choices"]
     assert second.stop() == 0
     assert "serving without it" in second.process.stderr.read()
+    third = served.Server(*options, "--admin-port", "0")
+    assert "kv_store                           off" in third.request("GET", "/status")[1].decode()
+    assert "deepinfer_kv_store_up 0" in third.request("GET", "/metrics")[1].decode()
+    assert third.stop() == 0
     assert first.chat()["choices"]
     assert first.stop() == 0
+
+
+def test_a_salt_is_a_tenant_of_its_own(tmp_path):
+    server = served.Server("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
+    text = prompt_of(300)
+    assert ask(server, text, user_id="a")[1]["prompt_cache_hit_tokens"] == 0
+    assert ask(server, text, user_id="b")[1]["prompt_cache_hit_tokens"] == 0
+    assert ask(server, text)[1]["prompt_cache_hit_tokens"] == 0
+    assert ask(server, text, user_id="a")[1]["prompt_cache_hit_tokens"] > 0
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("changed", ["nothing", "weights", "config", "tokenizer"])
+def test_blocks_of_another_checkpoint_are_not_found(changed, tmp_path, monkeypatch):
+    model = tmp_path / "model"
+    shutil.copytree(served.MODEL_DIRECTORY, model)
+    monkeypatch.setattr(served, "MODEL_DIRECTORY", model)
+    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M", "--context-mode", "bounded")
+    text = prompt_of(300)
+    server = served.Server(*options)
+    assert ask(server, text)[1]["prompt_cache_hit_tokens"] == 0
+    assert server.stop() == 0
+    if changed == "weights":
+        shard = sorted(model.glob("*.safetensors"))[-1]
+        content = bytearray(shard.read_bytes())
+        content[-5] ^= 1
+        shard.write_bytes(content)
+    elif changed == "config":
+        (model / "config.json").write_text((model / "config.json").read_text() + "\n")
+    elif changed == "tokenizer":
+        (model / "tokenizer.json").write_text((model / "tokenizer.json").read_text() + "\n")
+    server = served.Server(*options)
+    assert (ask(server, text)[1]["prompt_cache_hit_tokens"] > 0) == (changed == "nothing")
+    assert server.stop() == 0
+
+
+def test_a_damaged_memory_of_digests_is_not_believed(tmp_path):
+    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M", "--context-mode", "bounded")
+    text = prompt_of(300)
+    server = served.Server(*options)
+    ask(server, text)
+    assert server.stop() == 0
+    remembered = tmp_path / "kv" / "weights.digests"
+    content = remembered.read_text()
+    remembered.write_text(("0" if content[0] != "0" else "1") + content[1:])
+    server = served.Server(*options)
+    assert ask(server, text)[1]["prompt_cache_hit_tokens"] > 0
+    assert server.stop() == 0
+    assert "weights.digests" in server.process.stderr.read()
+
+
+def damaged_key(tmp_path):
+    (tmp_path / "kv").mkdir()
+    (tmp_path / "kv" / "master.key").write_bytes(b"")
+    (tmp_path / "kv" / "blocks").mkdir()
+    (tmp_path / "kv" / "blocks" / "drive.meta").write_bytes(b"x" * 512)
+    return ("--kv-dir", str(tmp_path / "kv")), "expected a key of 32"
+
+
+def missing_key_file(tmp_path):
+    return ("--kv-dir", str(tmp_path / "kv"), "--kv-key-file", str(tmp_path / "mistyped")), "mistyped"
+
+
+def place_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    return ("--kv-dir", str(tmp_path / "file" / "kv")), "file/kv"
+
+
+def tier_that_is_down(tmp_path):
+    return ("--kv-dir", str(tmp_path / "kv"), "--kv-remote", "redis://127.0.0.1:1"), "127.0.0.1:1 does not answer"
+
+
+@pytest.mark.parametrize("fault", [damaged_key, missing_key_file, place_that_cannot_be_made, tier_that_is_down])
+def test_what_is_wrong_with_the_store_costs_the_store_not_the_service(fault, tmp_path):
+    options, word = fault(tmp_path)
+    server = served.Server(*options, "--kv-size", "256M")
+    assert server.chat()["choices"]
+    assert server.stop() == 0
+    assert word in server.process.stderr.read()
+    command = [served.BINARY, "serve", "--model", served.MODEL_DIRECTORY, "--port", "0", "--kv-size", "256M", "--kv-required"]
+    refused = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0 and "--kv-required" in refused.stderr
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_no_directory_is_the_one_that_must_not_be_lost(tmp_path):
+    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    text = prompt_of(600)
+
+    def hit(*directories):
+        server = served.Server(*[word for one in directories for word in ("--kv-dir", one)], "--kv-size", "512M", "--context-mode", "bounded")
+        found = ask(server, text)[1]["prompt_cache_hit_tokens"]
+        assert server.stop() == 0
+        return found
+
+    assert hit(first, second) == 0
+    holder = first if records_in(first) else second
+    assert hit(second, first) > 0
+    assert hit(holder, str(tmp_path / "new")) > 0
+
+
+def records_in(directory):
+    done = subprocess.run([served.BINARY, "kv", "stat", directory, "--json"], capture_output=True, text=True, timeout=60)
+    return json.loads(done.stdout)["records"]
 
 
 def test_another_api_key_is_another_tenant(tmp_path):

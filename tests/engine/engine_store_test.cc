@@ -133,6 +133,23 @@ TEST_P(EngineStoreTest, AnswersAreKeptToo) {
   EXPECT_EQ(run(next).cached, 256);
 }
 
+// The last full block is committed before the input ends; what is handed over must not wait for sixteen blocks or the answer.
+TEST_P(EngineStoreTest, T08_TheInputIsStoredWhileItsAnswerRuns) {
+  open();
+  Receiver receiver;
+  int64_t tokens = 0;
+  bool stored = false;
+  receiver.on_token = [&] {  // on the engine's thread: the answer goes on only after this
+    if (++tokens != 20) return;
+    for (int i = 0; i < 20'000 && !stored; ++i, pause()) {
+      stored = disk_.get()->stats().persisted == static_cast<uint64_t>(kFull);
+    }
+  };
+  ASSERT_TRUE(engine_->submit(request(3, kPrompt, 40), receiver.sink()).ok());
+  receiver.wait();
+  EXPECT_TRUE(stored) << disk_.get()->stats().persisted << " of " << kFull;
+}
+
 TEST_P(EngineStoreTest, BlocksBehindAReplayThatIsNotExactAreNotKept) {
   open();
   EngineRequest shorter = request(3);
@@ -551,6 +568,61 @@ TEST_P(EngineTierTest, ATierThatHangsCostsADeadlineAndAfterThreeIsLeftAlone) {
   EXPECT_GE(tier_->stats().trips, 1u) << describe(engine_->stats());
   EXPECT_TRUE(tier_->stats().down);
   expect_settled();
+}
+
+// A tier that takes no notice of limits: its calls end when the test lets them.
+struct StubbornTier {
+  std::mutex mu;
+  std::condition_variable released;
+  bool holds = true;
+
+  static void hold(void* self, size_t count, kv_tier_status* status) {
+    auto& one = *static_cast<StubbornTier*>(self);
+    std::unique_lock lock(one.mu);
+    one.released.wait(lock, [&] { return !one.holds; });
+    std::fill_n(status, count, KV_TIER_ABSENT);
+  }
+  void let_go() {
+    const std::lock_guard lock(mu);
+    holds = false;
+    released.notify_all();
+  }
+  kv_tier tier() {
+    kv_tier tier = {};
+    tier.abi = DEEPINFER_KV_TIER_ABI;
+    tier.name = "stubborn";
+    tier.self = this;
+    tier.exists = tier.remove = [](void* self, size_t count, const kv_tier_key*, int64_t, kv_tier_status* status) {
+      hold(self, count, status);
+    };
+    tier.get = [](void* self, size_t count, const kv_tier_key*, kv_tier_buffer*, int64_t, kv_tier_status* status) {
+      hold(self, count, status);
+    };
+    tier.put = [](void* self, size_t count, const kv_tier_key*, const kv_tier_buffer*, uint32_t, int64_t,
+                  kv_tier_status* status) { hold(self, count, status); };
+    tier.close = [](void*) {};
+    return tier;
+  }
+};
+
+// More requests than may be at the store at a time: every one goes on although no call of the tier ever ends.
+TEST_P(EngineTierTest, T09_ATierThatIgnoresLimitsHoldsNobodyUp) {
+  StubbornTier stubborn;
+  EngineOptions options;
+  options.store_load_limit = std::chrono::milliseconds(500);
+  open_with(stubborn.tier(), options);
+  std::vector<std::unique_ptr<Receiver>> receivers;
+  for (uint32_t i = 0; i < 20; ++i) {
+    receivers.push_back(std::make_unique<Receiver>());
+    ASSERT_TRUE(engine_->submit(request(60 + i, 300), receivers.back()->sink()).ok());
+  }
+  for (const auto& receiver : receivers) {
+    receiver->wait();  // for ever, if one waited for the tier
+    EXPECT_EQ(receiver->end().finish_reason, FinishReason::kLength);
+  }
+  EXPECT_GE(tier_->stats().trips, 1u);
+  stubborn.let_go();
+  engine_.reset();
 }
 
 TEST_P(EngineTierTest, ClosingWhileATierHangsEndsEveryRequest) {

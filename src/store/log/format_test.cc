@@ -220,6 +220,37 @@ TEST(Damage, TornWriteIsNamed) {
   EXPECT_NE(result.error().message().find("torn write"), std::string::npos) << result.error().message();
 }
 
+// A slot of several pages of which some are of the write before, with the same payload but for one byte of it or none.
+TEST(Damage, ARecordTornBetweenAnyTwoPagesIsNotBelieved) {
+  for (const bool same_payload : {true, false}) {
+    std::vector<std::byte> before(5 * kPageBytes), after(5 * kPageBytes);
+    RecordHeader header;
+    header.payload_bytes = 5 * kPageBytes - kHeaderBytes - kTrailerBytes;
+    header.group_bytes = {header.payload_bytes, 0, 0, 0};
+    const auto write = [&](std::vector<std::byte>& slot, uint64_t sequence) {
+      RecordHeader one = header;
+      one.sequence = sequence;
+      const auto payload = slot_payload(std::span<std::byte>(slot), one.payload_bytes);
+      std::fill(payload.begin(), payload.end(), std::byte{7});
+      if (!same_payload) payload[sequence * kPageBytes] = std::byte{9};
+      set_group_crcs(one, payload);
+      write_record(slot, one);
+    };
+    write(before, 1);
+    write(after, 2);
+    ASSERT_TRUE(parse_record(before).ok() && parse_record(after).ok());
+    for (unsigned mask = 1; mask + 1 < 1u << 5; ++mask) {  // pages that are of the later write
+      std::vector<std::byte> torn = before;
+      for (size_t page = 0; page < 5; ++page)
+        if ((mask >> page & 1) != 0)
+          std::copy_n(after.begin() + static_cast<ptrdiff_t>(page * kPageBytes), kPageBytes,
+                      torn.begin() + static_cast<ptrdiff_t>(page * kPageBytes));
+      if (torn == before || torn == after) continue;
+      EXPECT_FALSE(parse_record(torn).ok()) << mask;
+    }
+  }
+}
+
 TEST(Place, ARecordElsewhereIsNotBelieved) {
   const RecordHeader header = sample_header();
   const RecordPlace right{3, 2, 9, 0x03020100, 240};

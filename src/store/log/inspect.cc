@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked_math.h"
+#include "store/tenants/domains.h"
 
 namespace deepinfer::store {
 namespace {
@@ -31,10 +32,23 @@ class Inspector {
       else if (std::find(ours.begin(), ours.end(), name) == ours.end())
         report_.unknown_files.push_back(name);
     }
+    check_domains();
     return std::move(report_);
   }
 
  private:
+  // Without the table, or with one that lacks a number, records are there and can't be found.
+  void check_domains() {
+    name_ = "domains";
+    const auto bytes = read_file(backend_, directory_ + "/domains");
+    const auto count = bytes.ok() ? check_domain_table(*bytes) : Result<uint32_t>(bytes.error());
+    const uint32_t largest = report_.by_domain.empty() ? 0 : report_.by_domain.rbegin()->first;
+    if (!count.ok() && (largest > 0 || bytes.ok()))
+      damaged(0, count.error().message());
+    else if (count.ok() && *count < largest)
+      damaged(0, fmt::format("domains: a table of {}, but there are records of domain {}", *count, largest));
+  }
+
   // `bytes` from `offset`; fewer at the end of the file.
   Result<std::span<const std::byte>> read(IoFile& file, uint64_t offset, size_t bytes) {
     if (queue_->memory().size() < bytes) {
@@ -62,6 +76,11 @@ class Inspector {
     if (!file.ok()) return file.error().code() == Code::kNotFound ? Status() : Status(file.error());
     ASSIGN_OR_RETURN(one.bytes, backend_.size(**file));
     const auto page = read(**file, 0, kPageBytes);
+    if (page.ok() && std::ranges::all_of(*page, [](std::byte b) { return b == std::byte{0}; })) {
+      one.state = "empty";  // made just before the power went, or the file system was full: nothing was ever in it
+      report_.segments.push_back(std::move(one));
+      return {};
+    }
     const auto header = page.ok() ? parse_segment_header(*page) : Result<SegmentHeader>(page.error());
     if (!header.ok() || header->segment_id != id || header->drive != report_.meta.id) {
       damaged(0, !header.ok() ? header.error().message() : "segment header: of another file or drive");
@@ -73,6 +92,8 @@ class Inspector {
         one.state = "free";
       } else {
         const size_t before = report_.damage.size();
+        if (const uint64_t whole = header->geometry.file_bytes(); one.bytes < whole)
+          damaged(one.bytes, fmt::format("the file was cut: {} of {} bytes, records may be gone", one.bytes, whole));
         RETURN_IF_ERROR(used_segment(**file, *header, one));
         // A live writer may have reclaimed it while it was read: then nothing that was seen counts.
         if (report_.damage.size() > before) {

@@ -17,7 +17,7 @@ struct Damage {
 
 struct SegmentReport {
   std::string file;
-  std::string state;  // "free", "open", "sealed", "damaged"
+  std::string state;  // "free", "open", "sealed", "empty", "damaged"
   RetentionClass retention = RetentionClass::kBestEffort;
   uint64_t generation = 0;
   uint32_t records = 0;

@@ -96,8 +96,7 @@ Hit StoreImpl::pin(RecordKind kind, uint32_t domain, std::span<const Digest> key
     if (segment.use == SegmentUse::kFree || segment.use == SegmentUse::kGone) {
       forget(segment, keys[i], entry->at);
       hit.reason_ = MissReason::kAbsent;
-    } else if (entry->retention != RetentionClass::kBestEffort &&
-               expiry_of(domain, entry->retention, use_hour_of(*entry, hour)) < hour) {
+    } else if (has_expired(domain, entry->retention, use_hour_of(*entry, hour))) {
       forget(segment, keys[i], entry->at);
       ++stats_.expired;
       hit.reason_ = MissReason::kExpired;
@@ -244,8 +243,10 @@ Result<std::span<const std::byte>> StoreImpl::open_record(std::span<std::byte> s
 // -------------------------------------------------------------------------------------------------------------
 
 LoadResult StoreImpl::load(const Hit& hit, size_t first, Clock::time_point deadline, const BlockSink& sink) {
+  const auto begin = clock_.now();
   const LoadResult result = read(hit, first, deadline, sink);
   const std::lock_guard lock(mu_);
+  stats_.load_latency.observe(std::chrono::duration<double>(clock_.now() - begin).count());
   stats_.loaded_blocks += result.num_blocks;
   if (result.reason != MissReason::kNone) ++stats_.misses[static_cast<size_t>(result.reason)];
   return result;

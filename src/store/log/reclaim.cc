@@ -37,7 +37,7 @@ bool StoreImpl::reclaim_one(Drive& drive, bool forced) {
 Segment* StoreImpl::pick_victim(Drive& drive, bool forced, std::span<Segment* const> passed_over,
                                 bool& drop_all) {
   const std::lock_guard lock(mu_);
-  const uint64_t hour = now_hour();
+  const uint64_t hour = expiry_hour();
   Segment* best = nullptr;
   int best_rank = 4;
   for (Segment* segment : drive.segments) {
@@ -71,7 +71,7 @@ bool StoreImpl::reclaim(Drive& drive, Segment& victim, bool drop_all) {
     if (const Status read = read_entries(drive, victim, entries); !read.ok()) {
       // What is in it can't be named any more. Its index entries end when they are met.
       log::warn("kv store: {}: segment {}: {}", drive.path, victim.header.segment_id, read.error().message());
-      ++drive.stats.read_errors;
+      count(drive, &DriveStats::read_errors);
     }
   }
   std::vector<FooterEntry> keep;
@@ -85,7 +85,7 @@ bool StoreImpl::reclaim(Drive& drive, Segment& victim, bool drop_all) {
         if (!entry || entry->at != Location{victim.ordinal, footer.slot} || !domains_.live(footer.domain))
           continue;
         const bool promised = entry->retention != RetentionClass::kBestEffort;
-        if (promised ? expiry_of(footer.domain, entry->retention, use_hour_of(*entry, hour)) >= hour
+        if (promised ? !has_expired(footer.domain, entry->retention, use_hour_of(*entry, hour))
                      : worth_keeping(drive, *entry, footer))
           keep.push_back(footer);
       }
@@ -103,7 +103,7 @@ bool StoreImpl::reclaim(Drive& drive, Segment& victim, bool drop_all) {
       const auto entry = index_.find(footer.key);
       if (entry && entry->at == Location{victim.ordinal, footer.slot} &&
           entry->retention != RetentionClass::kBestEffort &&
-          expiry_of(footer.domain, entry->retention, use_hour_of(*entry, hour)) >= hour) {
+          !has_expired(footer.domain, entry->retention, use_hour_of(*entry, hour))) {
         victim.use = SegmentUse::kSealed;
         return false;
       }
@@ -121,9 +121,8 @@ bool StoreImpl::reclaim(Drive& drive, Segment& victim, bool drop_all) {
       const auto entry = index_.find(footer.key);
       if (!entry || entry->at != Location{victim.ordinal, footer.slot}) continue;
       const bool promised = entry->retention != RetentionClass::kBestEffort && domains_.live(footer.domain);
-      const uint64_t expiry =
-          promised ? expiry_of(footer.domain, entry->retention, use_hour_of(*entry, hour)) : 0;
-      if (promised && expiry >= hour) ++stats_.broken_promises;
+      if (promised && !has_expired(footer.domain, entry->retention, use_hour_of(*entry, hour)))
+        ++stats_.broken_promises;
       ++(promised ? stats_.expired : stats_.evicted);
       index_.erase(footer.key, entry->at);
       --victim.live;

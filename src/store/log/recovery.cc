@@ -45,9 +45,32 @@ void StoreImpl::recover(Drive& drive) {
   progress_.notify_all();
 }
 
+// Who the drive is and how often it was opened follow from the headers of its segments: each names the drive, and its
+// generation the epoch. An opening that wrote no header wrote no record.
+std::optional<DriveMeta> StoreImpl::rebuild_meta(const Drive& drive) {
+  const auto names = backend_.list(drive.path);
+  if (!names.ok()) return std::nullopt;
+  std::optional<DriveMeta> meta;
+  for (const std::string& name : *names) {
+    if (!segment_id_of(name)) continue;
+    const auto file = backend_.open(drive.path + "/" + name, OpenMode::kReadOnly);
+    auto queue = backend_.make_queue(1, kPageBytes);
+    if (!file.ok() || !queue.ok()) continue;
+    const auto page = (*queue)->memory().first(kPageBytes);
+    if (!run_one(**queue, {IoRequest::Op::kRead, file->get(), 0, page, 0}, clock_, options_.write_limit).ok()) continue;
+    const auto header = parse_segment_header(page);
+    if (!header.ok()) continue;
+    if (!meta) meta = DriveMeta{header->drive, 0, header->created_ms};
+    if (meta->id != header->drive) return std::nullopt;  // of several drives: none of them is believed
+    meta->epoch = std::max(meta->epoch, header->generation >> 24);
+    meta->created_ms = std::min(meta->created_ms, header->created_ms);
+  }
+  return meta;
+}
+
 Status StoreImpl::move_to_lost(Drive& drive, const std::string& name) {
   log::warn("kv store: {}/{}: not ours, moved to lost/", drive.path, name);
-  ++drive.stats.lost_files;
+  count(drive, &DriveStats::lost_files);
   return backend_.rename(drive.path + "/" + name,
                          fmt::format("{}/lost/{}.{}", drive.path, name, drive.meta.epoch));
 }
@@ -76,7 +99,7 @@ Status StoreImpl::recover_drive(Drive& drive) {
     auto file = backend_.open(drive.path + "/" + name, mode);
     if (!file.ok()) {
       log::warn("kv store: {}", file.error().message());
-      ++drive.stats.read_errors;
+      count(drive, &DriveStats::read_errors);
       continue;
     }
     Segment& segment = new_segment(drive);
@@ -92,10 +115,19 @@ Status StoreImpl::recover_drive(Drive& drive) {
         (status.ok() && std::all_of(page.begin(), page.end(), [](std::byte b) { return b == std::byte{0}; })))
       continue;  // made just before the power went: no header was ever written
     const auto header = status.ok() ? parse_segment_header(page) : Result<SegmentHeader>(status.error());
+    if (!header.ok() && header.error().code() == Code::kUnimplemented) {  // of another version: not ours to give back
+      log::warn("kv store: {}/{}: {}; left alone", drive.path, name, header.error().message());
+      segment.foreign = true;
+      segment.use = SegmentUse::kSealed;
+      segment.header.retention = RetentionClass::kPublic;
+      segment.newest_expiry = kNever;
+      set_used(drive, segment, size);
+      continue;
+    }
     if (!header.ok() || header->segment_id != *id || header->drive != drive.meta.id) {
       log::warn("kv store: {}/{}: {}; its records are lost, the file is used anew", drive.path, name,
                 header.ok() ? "of another drive" : header.error().message());
-      ++drive.stats.corrupt;
+      count(drive, &DriveStats::corrupt);
       segment.use = SegmentUse::kFree;
       continue;
     }
@@ -108,7 +140,7 @@ Status StoreImpl::recover_drive(Drive& drive) {
                              : header->retention == RetentionClass::kGuaranteed ? 72
                              : header->retention == RetentionClass::kAgent      ? 168
                                                                                 : kMaxTtlHours;
-      segment.newest_expiry = header->created_ms / 3'600'000 + hours + 1;
+      segment.newest_expiry = std::min(header->created_ms / 3'600'000, now_hour()) + hours + 1;
       set_used(drive, segment, size);
       continue;
     }
@@ -130,7 +162,7 @@ Status StoreImpl::recover_drive(Drive& drive) {
     if (status.error().code() == Code::kDeadlineExceeded) return status;
     log::warn("kv store: {}/{}: {}", drive.path, segment_file_name(segment->header.segment_id),
               status.error().message());
-    ++drive.stats.read_errors;
+    count(drive, &DriveStats::read_errors);
   }
   return {};
 }
@@ -211,7 +243,10 @@ Status StoreImpl::scan_slots(Drive& drive, Segment& segment, uint64_t last_hit_h
 }
 
 std::optional<uint64_t> StoreImpl::sequence_at(Drive& drive, Location at) {
-  const Segment& segment = segments_[at.segment];
+  const Segment& segment = [&]() -> const Segment& {
+    const std::lock_guard lock(mu_);  // another drive's recovery may add to the table
+    return segments_[at.segment];
+  }();
   if (segment.drive != drive.number || segment.file == nullptr) return std::nullopt;
   // Behind the footer that is being taken in: entries were copied out of it before.
   const auto page = drive.copy_queue->memory().last(kPageBytes);
@@ -241,7 +276,7 @@ void StoreImpl::take_in(Drive& drive, Segment& segment, std::span<const FooterEn
       }
       const uint64_t use = std::min(hour, std::max(entry.created_ms / 3'600'000, last_hit_hour));
       const uint64_t expiry = expiry_of(entry.domain, entry.retention, use);
-      if (entry.retention != RetentionClass::kBestEffort && expiry < hour) {
+      if (has_expired(entry.domain, entry.retention, use)) {
         ++stats_.expired;
         continue;
       }
@@ -321,10 +356,7 @@ Status StoreImpl::write_touched(Drive& drive) {
 // Read-only: segments that began a new life are taken in anew under a new ordinal, open ones are read on.
 Status StoreImpl::refresh() {
   if (options_.mode == StoreMode::kReadWrite) return {};
-  if (const auto table = read_file(backend_, options_.drives[0] + "/domains"); table.ok()) {
-    const std::lock_guard lock(mu_);
-    RETURN_IF_ERROR(domains_.load(*table));
-  }
+  RETURN_IF_ERROR(load_domains());
   for (auto& drive : drives_) {
     if (drive->health == Health::kFailed) continue;
     ASSIGN_OR_RETURN(const std::vector<std::string> names, backend_.list(drive->path));

@@ -40,11 +40,6 @@ Hit& Hit::operator=(Hit&& other) noexcept {
 // ---- time
 // -------------------------------------------------------------------------------------------------------------
 
-uint64_t StoreImpl::now_ms() const {
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(clock_.wall_now().time_since_epoch()).count());
-}
-
 uint64_t StoreImpl::use_hour_of(const IndexEntry& entry, uint64_t hour) const {
   return hour - ((hour - entry.use_hour) & (kUseHours - 1));
 }
@@ -65,6 +60,10 @@ uint64_t StoreImpl::expiry_of(uint32_t domain, RetentionClass retention, uint64_
   return 0;
 }
 
+bool StoreImpl::has_expired(uint32_t domain, RetentionClass retention, uint64_t use_hour) const {
+  return retention != RetentionClass::kBestEffort && expiry_of(domain, retention, use_hour) < expiry_hour();
+}
+
 // ---- opening
 // ----------------------------------------------------------------------------------------------------------
 
@@ -73,6 +72,7 @@ StoreImpl::StoreImpl(const StoreOptions& options, IoBackend& backend, const Cloc
     : options_(options),
       backend_(backend),
       clock_(clock),
+      time_(clock),
       geometry_(geometry),
       domains_(options.master_key),
       index_(std::move(index)) {}
@@ -87,9 +87,8 @@ Status StoreImpl::open() {
     drives_.push_back(std::move(drive));
     const Status opened = open_drive(*drives_.back());
     if (!opened.ok()) {
-      // A drive that is gone costs its blocks, not the service; the first one holds the domains and must be
-      // there.
-      if (drives_.size() == 1 || opened.error().code() == Code::kUnavailable) return opened;
+      // A drive that is gone costs its blocks, not the service.
+      if (options_.drives.size() == 1 || opened.error().code() == Code::kUnavailable) return opened;
       degrade(*drives_.back(), Health::kFailed, opened.error().message());
       continue;
     }
@@ -97,13 +96,9 @@ Status StoreImpl::open() {
   }
   promises_.set_limit(static_cast<uint64_t>(static_cast<double>(capacity) * options_.promised_share));
 
-  const auto table = read_file(backend_, options_.drives[0] + "/" + std::string(kDomainsFile));
-  if (table.ok()) {
-    if (const Status loaded = domains_.load(*table); !loaded.ok())
-      return loaded.error().in(options_.drives[0]);
-  } else if (table.error().code() != Code::kNotFound) {
-    return table.error();
-  }
+  if (std::ranges::all_of(drives_, [](const auto& drive) { return drive->health == Health::kFailed; }))
+    return Error(Code::kIo, "none of {} drives can be used; the first: {}", drives_.size(), drives_[0]->why);
+  RETURN_IF_ERROR(load_domains());
   for (const DomainInfo& domain : domains_.all())
     if (domain.live) promises_.set_quota(domain.number, domain.quota_bytes);
   if (const size_t count = domains_.num_private(); options_.shared_domains && count > 0) {
@@ -140,6 +135,9 @@ Status StoreImpl::open_drive(Drive& drive) {
   if (!meta.ok() && meta.error().code() == Code::kUnimplemented) return meta.error().in(drive.path);
   if (meta.ok()) {
     drive.meta = *meta;
+  } else if (const auto rebuilt = rebuild_meta(drive); rebuilt) {
+    log::warn("kv store: {}: {}; made anew from the segments", drive.path, meta.error().message());
+    drive.meta = *rebuilt;
   } else {
     if (meta.error().code() != Code::kNotFound)
       log::warn("kv store: {}: {}; the drive starts empty", drive.path, meta.error().message());
@@ -218,6 +216,11 @@ bool StoreImpl::step() {
   return did;
 }
 
+void StoreImpl::count(Drive& drive, uint64_t DriveStats::* counter) {
+  const std::lock_guard lock(mu_);
+  ++(drive.stats.*counter);
+}
+
 void StoreImpl::degrade(Drive& drive, Health health, const std::string& why) {
   const std::lock_guard lock(mu_);
   if (drive.health == Health::kFailed || drive.health == health) return;
@@ -231,13 +234,69 @@ void StoreImpl::degrade(Drive& drive, Health health, const std::string& why) {
 // ---- domains
 // ----------------------------------------------------------------------------------------------------------
 
-Status StoreImpl::save_domains() {
+// The newest copy of the table; every drive has one. A drive that was away has an old one.
+Status StoreImpl::load_domains() {
+  std::vector<std::byte> newest;
+  uint64_t serial = 0;
+  size_t num_copies = 0, num_newest = 0;
+  bool has_segments = false;
+  Status damage;
+  for (auto& drive : drives_) {
+    if (drive->health == Health::kFailed) continue;
+    if (const auto names = backend_.list(drive->path); names.ok())
+      has_segments |= std::ranges::any_of(*names, [](const std::string& name) { return segment_id_of(name).has_value(); });
+    ++num_copies;
+    const auto bytes = read_file(backend_, drive->path + "/" + std::string(kDomainsFile));
+    if (!bytes.ok() && bytes.error().code() == Code::kNotFound) continue;
+    DomainTable table(options_.master_key);
+    const Status loaded = bytes.ok() ? table.load(*bytes) : Status(bytes.error());
+    if (!loaded.ok()) {
+      damage = loaded.error().in(drive->path);
+      log::error("kv store: {}", damage.error().message());
+      continue;
+    }
+    if (num_newest > 0 && table.serial() < serial) continue;
+    num_newest = num_newest > 0 && table.serial() == serial ? num_newest + 1 : 1;
+    serial = table.serial();
+    newest = *bytes;
+  }
+  if (num_newest == 0 && !damage.ok()) return damage;
+  if (num_newest == 0 && has_segments)
+    log::error("kv store: {}: there are blocks and no table of domains: none of them will be found", drives_[0]->path);
+  {
+    const std::lock_guard lock(mu_);
+    RETURN_IF_ERROR(domains_.load(newest));
+  }
+  const bool uneven = num_newest > 0 && num_newest < num_copies;
+  return uneven && options_.mode == StoreMode::kReadWrite ? write_domains() : Status();
+}
+
+// To every drive; one that takes it is enough.
+Status StoreImpl::write_domains() {
   std::vector<std::byte> bytes;
   {
     const std::lock_guard lock(mu_);
     bytes = domains_.serialize();
   }
-  return replace_file(backend_, options_.drives[0], std::string(kDomainsFile), bytes);
+  Status failure;
+  size_t written = 0;
+  for (auto& drive : drives_) {
+    if (drive->health == Health::kFailed) continue;
+    const Status done = replace_file(backend_, drive->path, std::string(kDomainsFile), bytes);
+    written += done.ok() ? 1 : 0;
+    if (!done.ok()) failure = done;
+  }
+  if (written > 0 && !failure.ok()) log::warn("kv store: {}; the other drives have the domains", failure.error().message());
+  if (written == 0 && failure.ok()) return Error(Code::kUnavailable, "KV domains: no drive can be written");
+  return written > 0 ? Status() : failure;
+}
+
+Status StoreImpl::save_domains() {
+  {
+    const std::lock_guard lock(mu_);
+    domains_.raise_serial();
+  }
+  return write_domains();
 }
 
 Result<uint32_t> StoreImpl::domain(std::string_view name) {
@@ -342,8 +401,7 @@ bool StoreImpl::is_present(const BlockInfo& block) {
     const uint64_t hour = now_hour();
     const Segment& segment = segments_[entry->at.segment];
     const bool usable = segment.use != SegmentUse::kFree && segment.use != SegmentUse::kGone &&
-                        (entry->retention == RetentionClass::kBestEffort ||
-                         expiry_of(block.domain, entry->retention, use_hour_of(*entry, hour)) >= hour);
+                        !has_expired(block.domain, entry->retention, use_hour_of(*entry, hour));
     if (usable && !better(entry->lineage)) {
       count_use(block.domain, block.key, *entry);
       return true;
@@ -361,7 +419,7 @@ PutResult StoreImpl::put(const BlockInfo& block, std::span<const std::byte> payl
     const std::lock_guard lock(mu_);
     ++stats_.puts;
     if (!domains_.live(block.domain)) return PutResult::kRefused;
-    promises_.advance(now_hour());
+    promises_.advance(expiry_hour());
     if (is_present(block)) {
       ++stats_.present;
       return PutResult::kPresent;
@@ -466,12 +524,18 @@ StoreStats StoreImpl::stats() const {
   stats.records = index_.size();
   stats.index_bytes = index_.memory_bytes();
   stats.queued_bytes = (queued_ - finished_) * geometry_.slot_bytes;
+  stats.clock_steps_back = time_.steps_back();
+  stats.clock_steps_forward = time_.steps_forward();
   stats.promised_bytes = promises_.promised_bytes();
   stats.promised_limit_bytes = promises_.limit_bytes();
   const uint64_t ms = now_ms();
   const double rate =
       promised_rate_ * std::exp(-static_cast<double>(ms - std::min(ms, promised_rate_ms_)) / 7.2e6);
-  stats.projected_retention_s = static_cast<double>(promises_.limit_bytes()) / std::max(rate, 1.0);
+  double room_bytes = 0;  // what may be promised of what there really is
+  for (const auto& drive : drives_)
+    room_bytes += options_.promised_share *
+                  static_cast<double>(is_full(*drive) ? std::min(drive->capacity, drive->room_limit) : drive->capacity);
+  stats.projected_retention_s = room_bytes / std::max(rate, 1.0);
   for (const auto& drive : drives_) {
     DriveStats one = drive->stats;
     one.path = drive->path;
@@ -483,7 +547,7 @@ StoreStats StoreImpl::stats() const {
         one.state = "recovering";
         break;
       case Health::kOk:
-        one.state = "ok";
+        one.state = is_full(*drive) ? "full: the file system has no room; new blocks are dropped" : "ok";
         break;
       case Health::kReadOnly:
         one.state = "read-only: " + drive->why;
@@ -492,7 +556,16 @@ StoreStats StoreImpl::stats() const {
         one.state = "failed: " + drive->why;
         break;
     }
+    if (drive->ring_count > 0) {
+      const std::chrono::duration<double> waits = clock_.now() - drive->ring[drive->ring_tail].since;
+      stats.oldest_queued_s = std::max(stats.oldest_queued_s, waits.count());
+    }
     for (const Segment* segment : drive->segments) {
+      if (segment->live > 0 && !segment->foreign) {
+        const uint64_t age_ms = ms - std::min(ms, segment->header.created_ms);
+        double& oldest = stats.oldest_s[static_cast<size_t>(segment->header.retention)];
+        oldest = std::max(oldest, static_cast<double>(age_ms) / 1e3);
+      }
       ++one.segments;
       one.records += segment->live;
       if (segment->use == SegmentUse::kFree) ++one.free_segments;

@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "store/log/index.h"
+#include "store/log/store_time.h"
 #include "store/tenants/promises.h"
 #include "store/store.h"
 
@@ -96,11 +97,12 @@ struct Drive {
   std::string path;
   DriveMeta meta;
   std::unique_ptr<IoLock> lock;
-  Health health = Health::kRecovering;
+  std::atomic<Health> health = Health::kRecovering;  // changed with mu_ held
   std::string why;
   uint64_t capacity = 0;
   uint64_t room_limit = UINT64_MAX;  // what the file system turned out to hold
   Clock::time_point room_limit_until;
+  std::optional<Clock::time_point> full_said_at;  // in the log
   uint64_t used = 0;
 
   // Writer only.
@@ -178,14 +180,20 @@ class StoreImpl {
 
  private:
   // Time.
-  uint64_t now_ms() const;
+  uint64_t now_ms() const { return time_.now_ms(); }
   uint64_t now_hour() const { return now_ms() / 3'600'000; }
+  uint64_t expiry_hour() const { return time_.earliest_now_ms() / 3'600'000; }  // what ended before it has ended
   uint64_t use_hour_of(const IndexEntry& entry, uint64_t hour) const;
   uint64_t expiry_of(uint32_t domain, RetentionClass retention, uint64_t use_hour) const;
+  bool has_expired(uint32_t domain, RetentionClass retention, uint64_t use_hour) const;
 
   // store.cc
   Status open_drive(Drive& drive);
+  Status load_domains();
+  Status write_domains();
   Status save_domains();
+  std::optional<DriveMeta> rebuild_meta(const Drive& drive);
+  void count(Drive& drive, uint64_t DriveStats::* counter);
   Drive* choose_drive(const Digest& parent);
   bool is_present(const BlockInfo& block);
   PutResult stage(RecordKind kind, const BlockInfo& block, Drive* drive, StagedSlot& slot);
@@ -223,6 +231,8 @@ class StoreImpl {
   Status check_epoch(Drive& drive);
   Status do_io(Drive& drive, IoQueue& queue, const IoRequest& request);
   uint64_t room(const Drive& drive) const;  // segments that still fit
+  bool is_full(const Drive& drive) const { return clock_.now() < drive.room_limit_until; }
+  void note_full(Drive& drive);
   void set_used(Drive& drive, Segment& segment, uint64_t bytes);
 
   // reclaim.cc
@@ -257,6 +267,7 @@ class StoreImpl {
   const StoreOptions options_;
   IoBackend& backend_;  // Borrowed from the caller of Store::open.
   const Clock& clock_;  // Borrowed from the caller of Store::open.
+  mutable StoreTime time_;
   const Geometry geometry_;
 
   mutable std::mutex mu_;

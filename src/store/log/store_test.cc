@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "store/log/inspect.h"
 #include "store/log/store_rig.h"
 
 namespace deepinfer::store {
@@ -61,6 +62,37 @@ TEST_F(StoreTest, EncryptedBlocksComeBackAndTheirBytesAreNotOnTheDisk) {
   EXPECT_EQ(std::search(bytes.begin(), bytes.end(), plain.begin(), plain.begin() + 16), bytes.end());
   ASSERT_TRUE(rig->reopen().ok());
   EXPECT_EQ(rig->load(tenant, keys), 20u);
+}
+
+// A nonce is never used twice, not over openings either: else what two records differ in would show.
+TEST_F(StoreTest, EqualBlocksAreUnequalOnceEncryptedAndSequencesGrowOverOpenings) {
+  StoreOptions options = small_options();
+  options.encrypt = true;
+  open(options);
+  const std::vector<std::byte> payload(options.payload_bytes, std::byte{0x33});
+  std::vector<std::vector<std::byte>> seen;
+  std::vector<uint64_t> sequences;
+  for (uint64_t opening = 0; opening < 3; ++opening) {
+    for (uint64_t i = 0; i < 2; ++i) {
+      const Digest key = test_digest(10 * opening + i);
+      ASSERT_EQ(rig->store->put({.domain = tenant, .key = key}, payload), PutResult::kQueued);
+      ASSERT_TRUE(rig->store->flush(rig->clock.now()).ok());
+      const auto place = rig->find_record(key);
+      ASSERT_TRUE(place);
+      const auto bytes = rig->disk.contents(place->first);
+      const auto slot = std::span(bytes).subspan(place->second, rig->store->geometry().slot_bytes);
+      const auto stored = slot_payload(slot, options.payload_bytes);
+      seen.emplace_back(stored.begin(), stored.end());
+      sequences.push_back(parse_record(slot)->sequence);
+    }
+    ASSERT_TRUE(rig->reopen().ok());
+  }
+  for (size_t i = 0; i < seen.size(); ++i)
+    for (size_t k = 0; k < i; ++k) EXPECT_NE(seen[i], seen[k]) << i << " " << k;
+  for (size_t i = 1; i < sequences.size(); ++i) {
+    EXPECT_GT(sequences[i], sequences[i - 1]);
+    EXPECT_EQ(sequences[i] / kSequencesPerEpoch, sequences[0] / kSequencesPerEpoch + i / 2);  // each opening has its own
+  }
 }
 
 TEST_F(StoreTest, OptionsThatCannotWorkAreRefusedByName) {
@@ -176,6 +208,51 @@ TEST_F(StoreTest, LineageExactReadsOnlyExactAndAnExactBlockReplacesADerivedOne) 
 
 // ---- T05, T34: eviction
 // -----------------------------------------------------------------------------------------------
+
+// ---- the machine's clock is set
+
+TEST_F(StoreTest, T34_AClockThatGoesBackCostsNoPromisedBlock) {
+  open();
+  for (const seconds back : {seconds(1), seconds(61 * 60), seconds(50 * 3600)}) {
+    // Just behind the border of an hour, so that one second more is another hour.
+    const auto since = rig->clock.wall_now().time_since_epoch() % hours(1);
+    rig->clock.advance(hours(1) - since + std::chrono::milliseconds(300));
+    const auto keys = rig->chain(tenant, static_cast<uint64_t>(back.count()), 12);
+    ASSERT_TRUE(rig->put_all(tenant, keys).ok());
+    rig->clock.step_wall(-back);
+    EXPECT_EQ(rig->load(tenant, keys), 12u) << back.count();
+    for (int step = 0; step < 50; ++step) {
+      rig->clock.advance(minutes(30));
+      rig->store->step();
+    }
+    EXPECT_EQ(rig->load(tenant, keys), 12u) << back.count();
+    ASSERT_TRUE(rig->reopen().ok());  // what is on the drive was used in the future
+    EXPECT_EQ(rig->load(tenant, keys), 12u) << back.count();
+    rig->clock.step_wall(back);
+    EXPECT_EQ(rig->load(tenant, keys), 12u) << back.count();
+    ASSERT_TRUE(rig->reopen().ok());
+    EXPECT_EQ(rig->load(tenant, keys), 12u) << back.count();
+    EXPECT_EQ(rig->store->stats().broken_promises, 0u);
+  }
+}
+
+TEST_F(StoreTest, T34_StepsOfTheClockAreCountedAndTimePassesAllTheSame) {
+  open();
+  const auto keys = rig->chain(tenant, 1, 3);
+  ASSERT_TRUE(rig->put_all(tenant, keys).ok());
+  rig->clock.step_wall(-hours(2));
+  (void)rig->load(tenant, keys);
+  (void)rig->load(tenant, keys);
+  EXPECT_EQ(rig->store->stats().clock_steps_back, 1u);  // once, not at each look
+  rig->clock.advance(hours(80));           // of which 78 by the machine's clock
+  EXPECT_EQ(rig->load(tenant, keys), 0u);
+  rig->clock.step_wall(hours(3));
+  (void)rig->load(tenant, keys);
+  EXPECT_EQ(rig->store->stats().clock_steps_back, 1u);
+  rig->clock.step_wall(hours(3));
+  (void)rig->load(tenant, keys);
+  EXPECT_EQ(rig->store->stats().clock_steps_forward, 1u);
+}
 
 TEST_F(StoreTest, T05_APinnedPrefixIsNotEvictedUntilItIsLetGo) {
   open();
@@ -324,6 +401,32 @@ TEST_F(StoreTest, T06_EveryByteRegionOfARecordFlippedIsAMissAndTheRestIsRight) {
   }
 }
 
+// Sound in itself, every crc right, but it says something else of itself than what was asked for.
+TEST_F(StoreTest, T06_ARecordThatSaysSomethingElseOfItselfIsNotUsed) {
+  for (int field = 0; field < 6; ++field) {
+    open();
+    const auto keys = rig->chain(tenant, 1, 3);
+    ASSERT_TRUE(rig->put_all(tenant, keys).ok());
+    const auto place = rig->find_record(keys[1]);
+    ASSERT_TRUE(place);
+    auto bytes = rig->disk.contents(place->first);
+    const auto slot = std::span(bytes).subspan(place->second, rig->store->geometry().slot_bytes);
+    RecordHeader header = *parse_record(slot);
+    if (field == 0) header.key[9] ^= std::byte{1};
+    if (field == 1) header.fingerprint[3] ^= std::byte{1};
+    if (field == 2) ++header.block_index;
+    if (field == 3) ++header.domain;
+    if (field == 4) header.lineage = Lineage::kDerived;
+    if (field == 5) header.kind = RecordKind::kWindowState;
+    write_record(slot, header);
+    ASSERT_TRUE(parse_record(slot).ok());
+    rig->disk.overwrite(place->first, place->second, slot);
+    MissReason reason = MissReason::kNone;
+    EXPECT_EQ(rig->load(tenant, keys, &reason), 1u) << field;
+    EXPECT_EQ(reason, MissReason::kCorrupt) << field;
+  }
+}
+
 TEST_F(StoreTest, T06_SwappedRecordsAreNotBelieved) {
   open();
   const auto keys = rig->chain(tenant, 1, 8);
@@ -457,13 +560,15 @@ TEST_F(StoreTest, T09_AFullDiskDropsNewBlocksKeepsOldOnesAndRecovers) {
     ASSERT_TRUE(rig->put_all(tenant, chains.back()).ok());
   }
   EXPECT_GT(stats().dropped_no_room, 0u);
-  EXPECT_EQ(stats().drives[0].state, "ok");
+  EXPECT_TRUE(stats().drives[0].state.starts_with("full")) << stats().drives[0].state;
+  EXPECT_LT(stats().projected_retention_s * (10 * 10 * 4096 / 7200.0), 5 * (1 << 16));  // of the room that there is
   EXPECT_EQ(rig->load(tenant, chains[0]), 10u);
   rig->disk.capacity_bytes = UINT64_MAX;
   rig->clock.advance(minutes(2));
   const auto later = rig->chain(tenant, 50, 10);
   ASSERT_TRUE(rig->put_all(tenant, later).ok());
   EXPECT_EQ(rig->load(tenant, later), 10u);
+  EXPECT_EQ(stats().drives[0].state, "ok");
 }
 
 TEST_F(StoreTest, T10_AHangingReadEndsAtTheDeadlineAndItsMemoryIsQuarantinedUntilItAnswers) {
@@ -681,16 +786,122 @@ TEST_F(StoreTest, T08_ADamagedSegmentHeaderCostsThatSegmentAndTheFileIsUsedAnew)
   EXPECT_EQ(header->state, SegmentState::kUsed);
 }
 
-TEST_F(StoreTest, T08_ADamagedDriveMetaStartsTheDriveEmptyAndBelievesNothingOld) {
+TEST_F(StoreTest, T08_ADamagedOrLostDriveMetaIsMadeAnewFromTheSegments) {
+  for (const bool lost : {false, true}) {
+    open();
+    const auto keys = rig->chain(tenant, 1, 10), more = rig->chain(tenant, 2, 10);
+    ASSERT_TRUE(rig->put_all(tenant, keys).ok());
+    ASSERT_TRUE(rig->reopen().ok());
+    ASSERT_TRUE(rig->put_all(tenant, more).ok());
+    rig->store.reset();
+    const auto before = *parse_drive_meta(rig->disk.contents("/kv/drive.meta"));
+    if (lost)
+      rig->disk.drop_file("/kv/drive.meta");
+    else
+      rig->disk.flip_bit("/kv/drive.meta", 100);
+    ASSERT_TRUE(rig->open().ok());
+    EXPECT_EQ(rig->load(tenant, keys), 10u);
+    EXPECT_EQ(rig->load(tenant, more), 10u);
+    const auto after = *parse_drive_meta(rig->disk.contents("/kv/drive.meta"));
+    EXPECT_EQ(after.id, before.id);
+    EXPECT_GT(after.epoch, before.epoch);  // sequences and generations are never used twice
+  }
+}
+
+TEST_F(StoreTest, T08_ASegmentOfAnotherVersionIsLeftAlone) {
   open();
+  ASSERT_TRUE(rig->put_all(tenant, rig->chain(tenant, 1, 10)).ok());
+  rig->store.reset();
+  auto head = rig->disk.contents("/kv/00000000.seg");
+  head.resize(kHeaderBytes);
+  head[7] = std::byte{9};
+  rig->disk.overwrite("/kv/00000000.seg", 0, head);
+  ASSERT_TRUE(rig->open().ok());
+  for (uint64_t name = 10; name < 40; ++name)  // more than fits
+    ASSERT_TRUE(rig->put_all(tenant, rig->chain(tenant, name, 14), RetentionClass::kBestEffort).ok());
+  EXPECT_EQ(rig->disk.contents("/kv/00000000.seg")[7], std::byte{9});
+}
+
+// ---- the table of domains
+
+TEST_F(StoreTest, T17_EveryDriveHasTheDomainsAndNoneIsTheFirst) {
+  StoreOptions options = small_options();
+  options.drives = {"/a", "/b"};
+  open(options);
   const auto keys = rig->chain(tenant, 1, 10);
   ASSERT_TRUE(rig->put_all(tenant, keys).ok());
+  const auto table = [&](const std::string& drive) { return rig->disk.contents(drive + "/domains"); };
+  EXPECT_EQ(table("/a"), table("/b"));
   rig->store.reset();
-  rig->disk.flip_bit("/kv/drive.meta", 100);
-  ASSERT_TRUE(rig->open().ok());
-  EXPECT_EQ(rig->load(tenant, keys), 0u);
+  for (int round = 0; round < 4; ++round) {
+    if (round == 0) rig->disk.drop_file("/a/domains");
+    if (round == 1) rig->disk.flip_bit("/b/domains", 40);
+    if (round == 2) std::swap(rig->options.drives[0], rig->options.drives[1]);
+    ASSERT_TRUE(rig->open().ok()) << round;
+    EXPECT_EQ(*rig->store->domain("tenant"), tenant) << round;
+    EXPECT_EQ(rig->load(tenant, keys), 10u) << round;
+    EXPECT_EQ(table("/a"), table("/b")) << round;  // mended
+    rig->store.reset();
+  }
+}
+
+TEST_F(StoreTest, T17_ADriveThatWasAwayDoesNotBringADeletedDomainBack) {
+  StoreOptions options = small_options();
+  options.drives = {"/a", "/b"};
+  open(options);
+  const auto keys = rig->chain(tenant, 1, 10);
   ASSERT_TRUE(rig->put_all(tenant, keys).ok());
-  EXPECT_EQ(rig->load(tenant, keys), 10u);
+  const auto old = rig->disk.contents("/b/domains");
+  ASSERT_TRUE(rig->store->delete_domain(tenant).ok());
+  rig->store.reset();
+  rig->disk.overwrite("/b/domains", 0, old);
+  ASSERT_TRUE(rig->open().ok());
+  EXPECT_FALSE(rig->store->find_domain("tenant"));
+  EXPECT_EQ(rig->load(tenant, keys), 0u);
+}
+
+TEST_F(StoreTest, AnInspectorSeesWhatIsGone) {
+  open();
+  ASSERT_TRUE(rig->put_all(tenant, rig->chain(tenant, 1, 20)).ok());
+  rig->store.reset();
+  const auto damage = [&] { return inspect_drive(rig->disk, "/kv", {})->damage; };
+  const auto table = rig->disk.contents("/kv/domains");
+  EXPECT_TRUE(damage().empty());
+  ASSERT_TRUE(rig->disk.open("/kv/00000077.seg", OpenMode::kCreate).ok());  // a full file system leaves such a file
+  EXPECT_TRUE(damage().empty());
+
+  rig->disk.flip_bit("/kv/domains", 40);
+  ASSERT_EQ(damage().size(), 1u);
+  EXPECT_EQ(damage()[0].file, "domains");
+  const auto file = rig->disk.open("/kv/domains", OpenMode::kReadWrite);
+  ASSERT_TRUE(rig->disk.truncate(**file, 0).ok());
+  EXPECT_EQ(damage().size(), 1u);
+  rig->disk.drop_file("/kv/domains");
+  EXPECT_EQ(damage().size(), 1u);
+  ASSERT_TRUE(replace_file(rig->disk, "/kv", "domains", table).ok());
+  EXPECT_TRUE(damage().empty());
+
+  const auto segment = rig->disk.open("/kv/00000000.seg", OpenMode::kReadWrite);
+  ASSERT_TRUE(rig->disk.truncate(**segment, 5 * 4096).ok());
+  ASSERT_FALSE(damage().empty());
+  EXPECT_NE(damage()[0].what.find("cut"), std::string::npos) << damage()[0].what;
+}
+
+TEST_F(StoreTest, LatenciesAndAgesAreThoseOfTheClock) {
+  open();
+  const auto keys = rig->chain(tenant, 1, 3);
+  for (size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(rig->put(tenant, keys, i), PutResult::kQueued);
+  rig->clock.advance(seconds(2));
+  EXPECT_EQ(stats().oldest_queued_s, 2);
+  ASSERT_TRUE(rig->store->flush(rig->clock.now()).ok());
+  EXPECT_EQ(stats().oldest_queued_s, 0);
+  EXPECT_EQ(stats().persist_latency.counts[7], 3u);  // between 1.5 and 6 s
+  EXPECT_EQ(stats().persist_latency.sum_s, 6);
+  (void)rig->load(tenant, keys);
+  EXPECT_EQ(stats().load_latency.counts[0], 1u);
+  rig->clock.advance(hours(3));
+  EXPECT_EQ(stats().oldest_s[static_cast<size_t>(RetentionClass::kGuaranteed)], 3 * 3600);
+  EXPECT_EQ(stats().oldest_s[static_cast<size_t>(RetentionClass::kAgent)], 0);
 }
 
 TEST_F(StoreTest, T15_EveryDroppedBlockIsCounted) {

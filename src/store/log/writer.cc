@@ -28,7 +28,7 @@ bool StoreImpl::step_drive(Drive& drive, bool force) {
   bool due = force;
   {
     const std::lock_guard lock(mu_);
-    promises_.advance(now_hour());
+    promises_.advance(expiry_hour());
     const size_t full = std::max<size_t>(1, options_.commit_bytes / geometry_.slot_bytes);
     due = due || flushing_ > 0 || drive.num_ready >= full ||
           (drive.num_ready > 0 && clock_.now() - drive.ring[drive.ring_tail].since >= options_.commit_delay);
@@ -90,6 +90,7 @@ void StoreImpl::finish_batch(Drive& drive, std::span<Item> items) {
       ++(item.state == Item::State::kNoRoom ? stats_.dropped_no_room : stats_.dropped_error);
     } else {
       ++stats_.persisted;
+      stats_.persist_latency.observe(std::chrono::duration<double>(clock_.now() - staged.since).count());
       drive.stats.written_bytes += geometry_.slot_bytes;
     }
     pending_.erase(item.header.key);
@@ -142,9 +143,7 @@ void StoreImpl::commit(Drive& drive, IoQueue& queue, std::span<Item> items, bool
   if (const Status written = write_items(drive, queue, items); !written.ok()) {
     for (Segment* segment : touched) segment->broken = true;
     if (written.error().code() == Code::kResourceExhausted) {
-      const std::lock_guard lock(mu_);
-      drive.room_limit = drive.used;
-      drive.room_limit_until = clock_.now() + std::chrono::seconds(60);
+      note_full(drive);
     } else {
       degrade(drive, written.error().code() == Code::kDeadlineExceeded ? Health::kFailed : Health::kReadOnly,
               written.error().message());
@@ -277,8 +276,20 @@ void StoreImpl::publish(std::span<Item> items) {
 
 uint64_t StoreImpl::room(const Drive& drive) const {
   uint64_t limit = drive.capacity;
-  if (clock_.now() < drive.room_limit_until) limit = std::min(limit, drive.room_limit);
+  if (is_full(drive)) limit = std::min(limit, drive.room_limit);
   return limit <= drive.used ? 0 : (limit - drive.used) / geometry_.file_bytes();
+}
+
+// The file system holds less than the capacity; looked at again after a minute.
+void StoreImpl::note_full(Drive& drive) {
+  const std::lock_guard lock(mu_);
+  if (!drive.full_said_at || clock_.now() - *drive.full_said_at >= std::chrono::hours(1)) {
+    log::warn("kv store: {}: the file system is full at {} MiB of the {} MiB that the store may use; new blocks are dropped",
+              drive.path, drive.used >> 20, drive.capacity >> 20);
+    drive.full_said_at = clock_.now();
+  }
+  drive.room_limit = drive.used;
+  drive.room_limit_until = clock_.now() + std::chrono::seconds(60);
 }
 
 void StoreImpl::set_used(Drive& drive, Segment& segment, uint64_t bytes) {
@@ -314,14 +325,19 @@ Segment* StoreImpl::open_for(Drive& drive, RetentionClass retention, bool may_us
     open = nullptr;
   }
   if (!writable(drive) || room(drive) < (may_use_reserve ? 1u : 2u)) return nullptr;
-  if (segments_.size() >= kMaxSegments) return nullptr;
   if (const Status ours = check_epoch(drive); !ours.ok()) {
     degrade(drive, Health::kReadOnly, ours.error().message());
     return nullptr;
   }
-  const auto is_free = [](const Segment* s) { return s->use == SegmentUse::kFree && s->pins == 0; };
-  const auto free = std::find_if(drive.segments.begin(), drive.segments.end(), is_free);
-  Segment* segment = free != drive.segments.end() ? *free : &new_segment(drive);
+  Segment* segment = nullptr;
+  {
+    const std::lock_guard lock(mu_);
+    const auto is_free = [](const Segment* s) { return s->use == SegmentUse::kFree && s->pins == 0; };
+    const auto free = std::find_if(drive.segments.begin(), drive.segments.end(), is_free);
+    if (free != drive.segments.end()) segment = *free;
+    if (segment == nullptr && segments_.size() >= kMaxSegments) return nullptr;
+  }
+  if (segment == nullptr) segment = &new_segment(drive);
   const Status started = start_segment(drive, *segment, retention);
   if (started.ok()) {
     open = segment;
@@ -329,9 +345,7 @@ Segment* StoreImpl::open_for(Drive& drive, RetentionClass retention, bool may_us
   }
   set_used(drive, *segment, 0);
   if (started.error().code() == Code::kResourceExhausted) {
-    const std::lock_guard lock(mu_);
-    drive.room_limit = drive.used;
-    drive.room_limit_until = clock_.now() + std::chrono::seconds(60);
+    note_full(drive);
   } else {
     degrade(drive, Health::kReadOnly, started.error().message());
   }

@@ -8,8 +8,10 @@
 namespace deepinfer::store {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'I', 'K', 'V', 'D', 'O', 'M', 1};
-constexpr size_t kHead = 16, kEntry = 160;
+constexpr std::array<char, 8> kMagic = {'D', 'I', 'K', 'V', 'D', 'O', 'M', 2};
+constexpr size_t kHead = 32, kEntry = 160;
+constexpr size_t kHeadOfVersion1 = 16;
+constexpr size_t kCoveredFrom = 16;  // what the crc covers begins there, in both versions
 
 std::array<std::byte, 48> bound_fields(std::span<const std::byte> entry) {
   std::array<std::byte, 48> bytes;  // number, state, id, epoch: a secret cannot be moved to another domain
@@ -46,20 +48,32 @@ Digest DomainTable::id_of(std::string_view name) const {
   return mac.digest(std::span(&part, 1));
 }
 
+Result<uint32_t> check_domain_table(std::span<const std::byte> bytes) {
+  if (bytes.size() < kHeadOfVersion1 || std::memcmp(bytes.data(), kMagic.data(), kMagic.size() - 1) != 0)
+    return Error(Code::kDataLoss, "domains: no table at byte 0");
+  const auto version = static_cast<int>(bytes[7]);
+  if (version != 1 && version != 2)
+    return Error(Code::kDataLoss, "domains: version {} at byte 7, expected 1 or 2", version);
+  const size_t head = version == 1 ? kHeadOfVersion1 : kHead;
+  const auto count = get_le<uint32_t>(bytes, 8);
+  const size_t size = head + count * kEntry;
+  if (bytes.size() < size)
+    return Error(Code::kDataLoss, "domains: {} entries at byte 8 need {} bytes, found {}", count, size, bytes.size());
+  if (crc32c(bytes.subspan(kCoveredFrom, size - kCoveredFrom)) != get_le<uint32_t>(bytes, 12))
+    return Error(Code::kDataLoss, "domains: the crc at byte 12 does not fit the entries");
+  return count;
+}
+
 Status DomainTable::load(std::span<const std::byte> bytes) {
   domains_.clear();
+  serial_ = 0;
   if (bytes.empty()) return {};
-  if (bytes.size() < kHead || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    return Error(Code::kDataLoss, "domains: no table of version 1 at byte 0");
-  const auto count = get_le<uint32_t>(bytes, 8);
-  if (bytes.size() < kHead + count * kEntry)
-    return Error(Code::kDataLoss, "domains: {} entries at byte 8 need {} bytes, found {}", count,
-                 kHead + count * kEntry, bytes.size());
-  if (crc32c(bytes.subspan(kHead, count * kEntry)) != get_le<uint32_t>(bytes, 12))
-    return Error(Code::kDataLoss, "domains: the crc at byte 12 does not fit the entries");
+  ASSIGN_OR_RETURN(const uint32_t count, check_domain_table(bytes));
+  const size_t head = bytes[7] == std::byte{1} ? kHeadOfVersion1 : kHead;
+  if (head == kHead) serial_ = get_le<uint64_t>(bytes, 16);
   const Key sealing = derive_key(master_, "kv domain secrets", 0);
   for (uint32_t i = 0; i < count; ++i) {
-    const auto entry = bytes.subspan(kHead + i * kEntry, kEntry);
+    const auto entry = bytes.subspan(head + i * kEntry, kEntry);
     DomainInfo domain;
     domain.number = get_le<uint32_t>(entry, 0);
     domain.live = get_le<uint32_t>(entry, 4) == 1;
@@ -110,7 +124,8 @@ std::vector<std::byte> DomainTable::serialize() const {
   }
   put_le(std::span(bytes), 0, kMagic);
   put_le(std::span(bytes), 8, static_cast<uint32_t>(domains_.size()));
-  put_le(std::span(bytes), 12, crc32c(std::span(bytes).subspan(kHead)));
+  put_le(std::span(bytes), 16, serial_);
+  put_le(std::span(bytes), 12, crc32c(std::span(bytes).subspan(kCoveredFrom)));
   return bytes;
 }
 

@@ -36,6 +36,9 @@ class DomainTable {
   // kDataLoss: damaged, or sealed under another master key. An empty span is an empty table.
   Status load(std::span<const std::byte> bytes);
   std::vector<std::byte> serialize() const;
+  // Of two copies of a table the one with the higher number is newer; raised by hand before it is written.
+  uint64_t serial() const { return serial_; }
+  void raise_serial() { ++serial_; }
 
   std::optional<uint32_t> find(std::string_view name) const;
   // A new secret is random, so that deleting it leaves nothing to find its blocks by. `shared`: it follows from the
@@ -66,6 +69,10 @@ class DomainTable {
   Key shared_secret(const Digest& id, size_t num_earlier) const;
   Key master_;
   std::vector<DomainInfo> domains_;  // number i at i - 1
+  uint64_t serial_ = 0;
 };
+
+// What can be told of a table without its key: how many domains it has. kDataLoss.
+Result<uint32_t> check_domain_table(std::span<const std::byte> bytes);
 
 }  // namespace deepinfer::store

@@ -1,159 +1,196 @@
-// Redis as a tier: one value a block under PREFIX + key bytes, pipelined, PX as time to live. One connection;
-// a call that fails closes it and the next call connects anew.
+// Redis as a tier: one value a block under PREFIX + key bytes, pipelined, PX as time to live. hiredis writes commands and
+// reads replies; the connection is ours, so that a call ends at its deadline however slowly the server drips. A connection for
+// each call at a time; one whose call failed is closed, the next call makes another.
 #include <hiredis/hiredis.h>
 
 #include <mutex>
 
+#include "crypto/crypto.h"
+#include "net/client_stream.h"
 #include "store/tiers/tier.h"
 
 namespace deepinfer::store {
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
-using SteadyClock = Clock::time_point::clock;
-
-timeval to_timeval(Milliseconds left) {
-  const int64_t ms = std::max<int64_t>(1, left.count());
-  return {static_cast<time_t>(ms / 1000), static_cast<suseconds_t>(ms % 1000 * 1000)};
-}
+using SteadyClock = std::chrono::steady_clock;
+using TimePoint = ClientStream::TimePoint;
 
 struct FreeReply {
   void operator()(redisReply* reply) const { freeReplyObject(reply); }
 };
 using Reply = std::unique_ptr<redisReply, FreeReply>;
 
-class RedisTier {
- public:
-  RedisTier(std::string host, int port, std::string prefix)
-      : host_(std::move(host)), port_(port), prefix_(std::move(prefix)) {}
-  ~RedisTier() { disconnect(); }
+struct FreeReader {
+  void operator()(redisReader* reader) const { redisReaderFree(reader); }
+};
 
-  bool ping() {
-    const std::lock_guard lock(mu_);
-    if (!connect(Milliseconds(1000))) return false;
-    const Reply reply(static_cast<redisReply*>(redisCommand(context_, "PING")));
-    return reply != nullptr && reply->type == REDIS_REPLY_STATUS;
+void append_command(std::string& out, std::initializer_list<std::string_view> words) {
+  std::vector<const char*> data;
+  std::vector<size_t> sizes;
+  for (const std::string_view word : words) {
+    data.push_back(word.data());
+    sizes.push_back(word.size());
   }
+  char* text = nullptr;
+  const auto size = redisFormatCommandArgv(&text, static_cast<int>(words.size()), data.data(), sizes.data());
+  CHECK(size >= 0);
+  out.append(text, static_cast<size_t>(size));
+  redisFreeCommand(text);
+}
 
-  // append(i) queues the command of key i; judge(i, reply) turns its answer into a status.
-  template <typename Append, typename Judge>
-  void run(size_t count, int64_t timeout_ms, kv_tier_status* status, Append append, Judge judge) {
-    const std::lock_guard lock(mu_);
-    const auto deadline = SteadyClock::now() + Milliseconds(timeout_ms);
-    const auto left = [&] { return std::chrono::duration_cast<Milliseconds>(deadline - SteadyClock::now()); };
-    std::fill_n(status, count, KV_TIER_FAILED);
-    if (!connect(left())) return;
-    for (size_t i = 0; i < count; ++i) append(i);
-    for (size_t i = 0; i < count; ++i) {
+class RedisConnection {
+ public:
+  explicit RedisConnection(std::unique_ptr<ClientStream> stream) : stream_(std::move(stream)) {}
+
+  Status send(const std::string& commands, TimePoint deadline) { return stream_->write(as_bytes(commands), deadline); }
+  // The next reply; null after an error, said in `failure`.
+  Reply receive(TimePoint deadline, Status& failure) {
+    std::array<std::byte, 16 << 10> buffer;
+    while (true) {
       void* raw = nullptr;
-      const Milliseconds wait = left();
-      if (wait.count() <= 0 || redisSetTimeout(context_, to_timeval(wait)) != REDIS_OK ||
-          redisGetReply(context_, &raw) != REDIS_OK) {
-        const bool timed_out = left().count() <= 0 || context_->err == REDIS_ERR_IO;
-        for (size_t k = i; k < count; ++k) status[k] = timed_out ? KV_TIER_TIMEOUT : KV_TIER_FAILED;
-        disconnect();  // answers that are still to come must not meet other questions
-        return;
+      if (redisReaderGetReply(reader_.get(), &raw) != REDIS_OK) {
+        failure = Error(Code::kDataLoss, "{}", reader_->errstr);
+        return nullptr;
       }
-      const Reply reply(static_cast<redisReply*>(raw));
-      status[i] = reply->type == REDIS_REPLY_ERROR ? KV_TIER_FAILED : judge(i, *reply);
+      if (raw != nullptr) return Reply(static_cast<redisReply*>(raw));
+      const auto count = stream_->read(buffer, deadline);
+      if (!count.ok()) {
+        failure = count.error();
+        return nullptr;
+      }
+      redisReaderFeed(reader_.get(), reinterpret_cast<const char*>(buffer.data()), *count);
     }
   }
 
-  std::string name_of(const kv_tier_key& key) const {
-    return prefix_ + std::string(reinterpret_cast<const char*>(key.bytes), sizeof key.bytes);
-  }
-  redisContext* context() { return context_; }
-
  private:
-  bool connect(Milliseconds limit) {
-    if (context_ != nullptr && context_->err == 0) return true;
-    disconnect();
-    if (limit.count() <= 0) return false;
-    context_ = redisConnectWithTimeout(host_.c_str(), port_, to_timeval(limit));
-    if (context_ != nullptr && context_->err == 0) return true;
-    disconnect();
-    return false;
-  }
-  void disconnect() {
-    if (context_ != nullptr) redisFree(context_);
-    context_ = nullptr;
-  }
-
-  const std::string host_;
-  const int port_;
-  const std::string prefix_;
-  std::mutex mu_;
-  redisContext* context_ = nullptr;  // guarded by mu_; owned
+  std::unique_ptr<ClientStream> stream_;
+  std::unique_ptr<redisReader, FreeReader> reader_{redisReaderCreate()};
 };
 
-RedisTier& tier_of(void* self) {
-  return *static_cast<RedisTier*>(self);
+class RedisTier {
+ public:
+  explicit RedisTier(RedisOptions options) : options_(std::move(options)) {}
+
+  // append(i, out) writes the command of key i; judge(i, reply) turns its answer into a status.
+  template <typename Append, typename Judge>
+  void run(size_t count, int64_t timeout_ms, kv_tier_status* status, Append append, Judge judge) {
+    const auto deadline = SteadyClock::now() + std::chrono::milliseconds(timeout_ms);
+    Status failure;
+    std::unique_ptr<RedisConnection> connection = take(deadline, failure);
+    std::string commands;
+    for (size_t i = 0; i < count; ++i) append(i, commands);
+    size_t answered = 0;
+    if (connection != nullptr) failure = connection->send(commands, deadline);
+    for (; failure.ok() && answered < count; ++answered) {
+      const Reply reply = connection->receive(deadline, failure);
+      if (reply == nullptr) break;
+      status[answered] = reply->type == REDIS_REPLY_ERROR ? KV_TIER_FAILED : judge(answered, *reply);
+    }
+    if (failure.ok()) {
+      const std::lock_guard lock(mu_);
+      idle_.push_back(std::move(connection));
+      return;
+    }
+    {
+      const std::lock_guard lock(mu_);
+      idle_.clear();  // they broke with it, if the server did
+    }
+    const bool late = failure.error().code() == Code::kDeadlineExceeded;
+    std::fill(status + answered, status + count, late ? KV_TIER_TIMEOUT : KV_TIER_FAILED);
+  }
+
+  std::string name_of(const kv_tier_key& key) const {
+    return options_.prefix + std::string(reinterpret_cast<const char*>(key.bytes), sizeof key.bytes);
+  }
+
+ private:
+  std::unique_ptr<RedisConnection> take(TimePoint deadline, Status& failure) {
+    {
+      const std::lock_guard lock(mu_);
+      if (!idle_.empty()) {
+        auto connection = std::move(idle_.back());
+        idle_.pop_back();
+        return connection;
+      }
+    }
+    auto stream = ClientStream::connect(options_.server, deadline);
+    if (!stream.ok()) {
+      failure = stream.error();
+      return nullptr;
+    }
+    auto connection = std::make_unique<RedisConnection>(std::move(*stream));
+    if (!options_.password.empty()) failure = log_in(*connection, deadline);
+    return failure.ok() ? std::move(connection) : nullptr;
+  }
+
+  Status log_in(RedisConnection& connection, TimePoint deadline) const {
+    std::string command;
+    if (options_.user.empty()) {
+      append_command(command, {"AUTH", options_.password});
+    } else {
+      append_command(command, {"AUTH", options_.user, options_.password});
+    }
+    RETURN_IF_ERROR(connection.send(command, deadline));
+    Status failure;
+    const Reply reply = connection.receive(deadline, failure);
+    if (reply != nullptr && reply->type == REDIS_REPLY_ERROR)
+      return Error(Code::kInvalidArgument, "Redis refuses the password");
+    return failure;
+  }
+
+  const RedisOptions options_;
+  std::mutex mu_;
+  std::vector<std::unique_ptr<RedisConnection>> idle_;  // guarded by mu_
+};
+
+RedisTier& tier_of(void* self) { return *static_cast<RedisTier*>(self); }
+
+void get_values(void* self, size_t count, const kv_tier_key* keys, kv_tier_buffer* buffers, int64_t timeout_ms,
+                kv_tier_status* status) {
+  RedisTier& one = tier_of(self);
+  const auto append = [&](size_t i, std::string& out) { append_command(out, {"GET", one.name_of(keys[i])}); };
+  one.run(count, timeout_ms, status, append, [&](size_t i, const redisReply& reply) {
+    if (reply.type != REDIS_REPLY_STRING) return KV_TIER_ABSENT;
+    if (reply.len > buffers[i].size) return KV_TIER_TOO_SMALL;
+    std::memcpy(buffers[i].data, reply.str, reply.len);
+    buffers[i].size = reply.len;
+    return KV_TIER_OK;
+  });
 }
 
-// Appends the command for the i-th key.
-auto by_key(RedisTier& tier, const kv_tier_key* keys, const char* command) {
-  return [&tier, keys, command](size_t i) {
-    const std::string name = tier.name_of(keys[i]);
-    redisAppendCommand(tier.context(), command, name.data(), name.size());
+void put_values(void* self, size_t count, const kv_tier_key* keys, const kv_tier_buffer* buffers, uint32_t ttl_s,
+                int64_t timeout_ms, kv_tier_status* status) {
+  RedisTier& one = tier_of(self);
+  const auto append = [&](size_t i, std::string& out) {
+    const std::string_view value(reinterpret_cast<const char*>(buffers[i].data), buffers[i].size);
+    if (ttl_s == 0) return append_command(out, {"SET", one.name_of(keys[i]), value});
+    append_command(out, {"SET", one.name_of(keys[i]), value, "PX", std::to_string(uint64_t{ttl_s} * 1000)});
   };
+  one.run(count, timeout_ms, status, append, [](size_t, const redisReply& reply) {
+    return reply.type == REDIS_REPLY_STATUS ? KV_TIER_OK : KV_TIER_FAILED;
+  });
 }
 
 }  // namespace
 
-Result<kv_tier> make_redis_tier(const std::string& host, int port, const std::string& prefix) {
-  auto redis = std::make_unique<RedisTier>(host, port, prefix);
-  if (!redis->ping()) return Error(Code::kUnavailable, "KV tier: Redis at {}:{} does not answer", host, port);
+kv_tier make_redis_tier(const RedisOptions& options) {
   kv_tier tier{};
   tier.abi = DEEPINFER_KV_TIER_ABI;
   tier.name = "redis";
-  tier.self = redis.release();
-  tier.exists = [](void* self, size_t count, const kv_tier_key* keys, int64_t timeout_ms,
-                   kv_tier_status* status) {
+  tier.self = new RedisTier(options);  // owned by the kv_tier, freed in close
+  tier.exists = [](void* self, size_t count, const kv_tier_key* keys, int64_t timeout_ms, kv_tier_status* status) {
     RedisTier& one = tier_of(self);
-    one.run(
-        count, timeout_ms, status,
-        by_key(one, keys, "EXISTS %b"),
-        [](size_t, const redisReply& reply) { return reply.integer == 1 ? KV_TIER_OK : KV_TIER_ABSENT; });
+    const auto append = [&](size_t i, std::string& out) { append_command(out, {"EXISTS", one.name_of(keys[i])}); };
+    one.run(count, timeout_ms, status, append, [](size_t, const redisReply& reply) {
+      return reply.integer == 1 ? KV_TIER_OK : KV_TIER_ABSENT;
+    });
   };
-  tier.get = [](void* self, size_t count, const kv_tier_key* keys, kv_tier_buffer* buffers,
-                int64_t timeout_ms, kv_tier_status* status) {
+  tier.get = get_values;
+  tier.put = put_values;
+  tier.remove = [](void* self, size_t count, const kv_tier_key* keys, int64_t timeout_ms, kv_tier_status* status) {
     RedisTier& one = tier_of(self);
-    one.run(
-        count, timeout_ms, status,
-        by_key(one, keys, "GET %b"),
-        [&](size_t i, const redisReply& reply) {
-          if (reply.type != REDIS_REPLY_STRING) return KV_TIER_ABSENT;
-          if (reply.len > buffers[i].size) return KV_TIER_TOO_SMALL;
-          std::memcpy(buffers[i].data, reply.str, reply.len);
-          buffers[i].size = reply.len;
-          return KV_TIER_OK;
-        });
-  };
-  tier.put = [](void* self, size_t count, const kv_tier_key* keys, const kv_tier_buffer* buffers,
-                uint32_t ttl_s, int64_t timeout_ms, kv_tier_status* status) {
-    RedisTier& one = tier_of(self);
-    one.run(
-        count, timeout_ms, status,
-        [&](size_t i) {
-          const std::string name = one.name_of(keys[i]);
-          if (ttl_s == 0)
-            redisAppendCommand(one.context(), "SET %b %b", name.data(), name.size(), buffers[i].data,
-                               buffers[i].size);
-          else
-            redisAppendCommand(one.context(), "SET %b %b PX %lld", name.data(), name.size(), buffers[i].data,
-                               buffers[i].size, static_cast<long long>(ttl_s) * 1000);
-        },
-        [](size_t, const redisReply& reply) {
-          return reply.type == REDIS_REPLY_STATUS ? KV_TIER_OK : KV_TIER_FAILED;
-        });
-  };
-  tier.remove = [](void* self, size_t count, const kv_tier_key* keys, int64_t timeout_ms,
-                   kv_tier_status* status) {
-    RedisTier& one = tier_of(self);
-    one.run(
-        count, timeout_ms, status,
-        by_key(one, keys, "DEL %b"),
-        [](size_t, const redisReply&) { return KV_TIER_OK; });
+    const auto append = [&](size_t i, std::string& out) { append_command(out, {"DEL", one.name_of(keys[i])}); };
+    one.run(count, timeout_ms, status, append, [](size_t, const redisReply&) { return KV_TIER_OK; });
   };
   tier.close = [](void* self) { delete static_cast<RedisTier*>(self); };
   return tier;
