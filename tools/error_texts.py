@@ -94,7 +94,7 @@ def stumbles(found):
 def document(found):
     lines = ["# Error texts", "",
              "What a client may read in an error, by the part of the program that says it. `{}` is filled in. Made by",
-             "`tools/error_texts.py --write`. Statuses and codes:",
+             "`tools/error_texts.py --write`; a test compares it with the source. Statuses and codes:",
              "`docs/spec/recipe.md 11`. Texts in the wording of DeepSeek's or OpenAI's service are theirs on purpose: clients show them.", ""]
     for name, texts in found.items():
         lines += [f"## {name}", ""] + [f"- `{text}`" if "`" not in text else f"- `` {text} ``" for text in texts] + [""]
