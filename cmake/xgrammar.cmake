@@ -84,3 +84,6 @@ target_compile_definitions(xgrammar PRIVATE
   XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0 XGRAMMAR_LOG_CUSTOMIZE=1)
 target_compile_options(xgrammar PRIVATE -w -O2 -g0)
 target_link_libraries(xgrammar PUBLIC Threads::Threads)
+if(DEEPINFER_UNITY)
+  set_target_properties(xgrammar PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+endif()

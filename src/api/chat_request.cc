@@ -9,9 +9,6 @@
 namespace deepinfer {
 namespace {
 
-constexpr int32_t kMaxAnswers = 128;
-constexpr int64_t kMaxTopLogprobs = 20;
-
 // {"thinking" | "enable_thinking": bool, "reasoning_effort": name, "task": below}, as vLLM and SGLang take it.
 Status parse_template_arguments(const JsonRef& field, Conversation& conversation, Thinking& asked) {
   if (!given(field)) return {};

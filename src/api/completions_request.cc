@@ -8,7 +8,6 @@ namespace {
 
 constexpr size_t kMaxPrompts = 128;
 constexpr int64_t kMaxLogprobs = 20;
-constexpr int32_t kMaxAnswers = 128;
 
 Error wrong_prompt(const JsonRef& field) {
   return Error(

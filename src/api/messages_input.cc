@@ -33,7 +33,7 @@ Error invalid_url(const JsonRef& block, std::string_view url) {
 }
 
 // {"type": "image", "source": {"type": "base64", "media_type", "data"} or {"type": "url", "url"}}
-Result<Image> parse_image(const JsonRef& block) {
+Result<Image> parse_block_image(const JsonRef& block) {
   const JsonRef source = block["source"];
   if (!source.present()) return missing_field(source);
   if (const auto object = source.object(); !object.ok()) return invalid_body(object.error());
@@ -121,7 +121,7 @@ Status parse_result_content(const JsonRef& field, std::vector<std::string>& refe
     const JsonRef& block = blocks[i];
     ASSIGN_OR_RETURN(const std::string type, required_string(block["type"]));
     if (type == "image") {
-      ASSIGN_OR_RETURN(Image image, parse_image(block));
+      ASSIGN_OR_RETURN(Image image, parse_block_image(block));
       append_image_part(result, std::move(image), i == 0);
       continue;
     }
@@ -268,7 +268,7 @@ class MessagesReader {
       }
       RETURN_IF_ERROR(check_results_first());
       if (type == "image") {
-        ASSIGN_OR_RETURN(Image image, parse_image(block));
+        ASSIGN_OR_RETURN(Image image, parse_block_image(block));
         append_image_part(add(Role::kUser, ""), std::move(image), true);
         continue;
       }

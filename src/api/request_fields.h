@@ -13,6 +13,8 @@
 namespace deepinfer {
 
 inline constexpr int64_t kMaxTokensBound = 393216;
+inline constexpr int32_t kMaxAnswers = 128;  // `n`
+inline constexpr int64_t kMaxTopLogprobs = 20;
 
 // The body as an object: kInvalidArgument "invalid JSON request: ..." or "invalid request body: ...".
 Result<JsonValue> parse_request_body(std::string_view text);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kUnsupportedDocument = "[Unsupported Document]";
 
 // {"type": "input_image", "image_url", "detail"}
-Result<Image> parse_image(const JsonRef& block) {
+Result<Image> parse_input_image(const JsonRef& block) {
   Image image;
   image.place = block.path();
   if (given(block["file_id"])) return Error(Code::kInvalidArgument, "{}: {}", block.path(), kNoFileIds);
@@ -37,7 +37,7 @@ Result<std::string> parse_text_block(const JsonRef& block, const std::string& ty
                block["type"].path(), type);
 }
 
-Result<Role> parse_role(const JsonRef& field) {
+Result<Role> parse_item_role(const JsonRef& field) {
   ASSIGN_OR_RETURN(const std::string role, required_string(field));
   if (role == "user") return Role::kUser;
   if (role == "assistant") return Role::kAssistant;
@@ -185,7 +185,7 @@ Result<Message> ResponsesInput::read_content(Role role, const JsonRef& field) co
         return Error(Code::kInvalidArgument, "{}: Image in assistant message is unsupported",
                      blocks[i].path());
       }
-      ASSIGN_OR_RETURN(Image image, parse_image(blocks[i]));
+      ASSIGN_OR_RETURN(Image image, parse_input_image(blocks[i]));
       append_image_part(message, std::move(image), i == 0);
       continue;
     }
@@ -196,7 +196,7 @@ Result<Message> ResponsesInput::read_content(Role role, const JsonRef& field) co
 }
 
 Status ResponsesInput::read_message(const JsonRef& item) {
-  ASSIGN_OR_RETURN(const Role role, parse_role(item["role"]));
+  ASSIGN_OR_RETURN(const Role role, parse_item_role(item["role"]));
   ASSIGN_OR_RETURN(Message message, read_content(role, item["content"]));
   RETURN_IF_ERROR(check_answered());
   if (role != Role::kAssistant) {

@@ -10,8 +10,6 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kMaxTopLogprobs = 20;
-
 JsonValue copy_or_null(const JsonRef& field) {
   return given(field) ? *field.value() : JsonValue();
 }

@@ -94,7 +94,7 @@ struct ResponseState {
   const Usage* usage = nullptr;
 };
 
-void write_usage(JsonWriter& json, const Usage& usage) {
+void write_responses_usage(JsonWriter& json, const Usage& usage) {
   json.begin_object()
       .member("input_tokens", usage.prompt_tokens)
       .key("input_tokens_details")
@@ -175,7 +175,7 @@ void write_response(JsonWriter& json, const AnswerIdentity& identity, const Resp
       .member("top_p", echo.top_p)
       .member("truncation", echo.truncation)
       .key("usage");
-  state.usage == nullptr ? void(json.null()) : write_usage(json, *state.usage);
+  state.usage == nullptr ? void(json.null()) : write_responses_usage(json, *state.usage);
   json.member("user", echo.user).member("metadata", echo.metadata).end_object();
 }
 

@@ -16,7 +16,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kCalibrateExamples[] =
     R"(Decodes behind every beginning of the texts with drafts, as the engine does, and notes the confidence of each draft
 that was tested and whether it was accepted. Every place gets the temperature of the smallest log loss. `serve` and
 `generate` read the file from the model's directory; without it the temperatures are 1.
@@ -155,7 +155,7 @@ int run_calibrate(const CalibrateOptions& options) {
 Command add_calibrate_command(CLI::App& program) {
   auto options = std::make_shared<CalibrateOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("calibrate", "fit how far the draft stages' confidences can be trusted");
-  parser->footer(kExamples);
+  parser->footer(kCalibrateExamples);
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   add_path_option(*parser, "--texts", options->texts, "lines of JSON, each with \"ids\"")->required();
   parser->add_option("--out", options->out, std::string("file to write; MODEL/") + kCalibrationFile + " by default");

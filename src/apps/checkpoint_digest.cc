@@ -22,8 +22,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr size_t kPieceBytes = 8 << 20;
-constexpr uint64_t kSmallFile = 64 << 20;
+constexpr size_t kDigestedAtOnce = 8 << 20;
 
 // The file as it was when its digest was taken: a write to it changes one of these. The path comes last.
 std::string file_stamp(const std::string& path) {
@@ -63,10 +62,10 @@ Digests read_remembered(const std::string& path) {
 // SHA-256 over the SHA-256 of each 8 MiB.
 Result<Digest> digest_file(const std::string& path, const std::function<void(uint64_t)>& on_bytes) {
   ASSIGN_OR_RETURN(const ReadFile file, ReadFile::open(path));
-  std::vector<std::byte> piece(std::min<uint64_t>(kPieceBytes, file.size()));
+  std::vector<std::byte> piece(std::min<uint64_t>(kDigestedAtOnce, file.size()));
   std::vector<std::byte> digests;
-  for (uint64_t at = 0; at < file.size(); at += kPieceBytes) {
-    const auto bytes = std::span(piece).first(std::min<uint64_t>(kPieceBytes, file.size() - at));
+  for (uint64_t at = 0; at < file.size(); at += kDigestedAtOnce) {
+    const auto bytes = std::span(piece).first(std::min<uint64_t>(kDigestedAtOnce, file.size() - at));
     RETURN_IF_ERROR(file.read(at, bytes));
     const Digest digest = sha256(bytes);
     digests.insert(digests.end(), digest.begin(), digest.end());

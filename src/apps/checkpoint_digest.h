@@ -10,6 +10,8 @@
 namespace deepinfer {
 
 // A file in which digests are remembered, for directories that hold something made of a checkpoint.
+// The most that is read of a small file: a configuration, a list of digests.
+inline constexpr uint64_t kSmallFile = 64 << 20;
 inline constexpr char kRememberedDigests[] = "weights.digests";
 
 // SHA-256 over the names and digests of the weight files, which are read on `threads` threads unless one of `remembered`

@@ -43,7 +43,7 @@ struct GenerateOptions {
   bool json = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kGenerateExamples[] =
     R"(Streams the text to standard output, thoughts and control tokens included; speeds go to standard error. Ctrl-C ends
 the answer where it is (exit code 130). With --json: one object with ids, text, finish_reason ("stop", "length",
 "cancelled"), usage and timings.
@@ -320,7 +320,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
 Command add_generate_command(CLI::App& program) {
   auto options = std::make_shared<GenerateOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("generate", "continue one prompt and stream the text");
-  parser->footer(kExamples);
+  parser->footer(kGenerateExamples);
   add_input_options(*parser, *options);
   add_output_options(*parser, *options);
   return {parser, [options] { return run_generate(*options); }};

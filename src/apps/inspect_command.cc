@@ -15,7 +15,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kInspectExamples[] =
     R"(Reads config.json, the index and the headers of the shards, no weights. Exit code 1 when there are faults; with --json
 they are the array "faults", and everything else is there only when that array is empty.
 
@@ -207,7 +207,7 @@ struct InspectOptions {
 Command add_inspect_command(CLI::App& program) {
   auto options = std::make_shared<InspectOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("inspect", "describe a checkpoint, or name all its faults");
-  parser->footer(kExamples);
+  parser->footer(kInspectExamples);
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   parser->add_flag("--json", options->json, "print one JSON object");
   return {parser, [options] { return run_inspect(options->model_directory, options->json); }};

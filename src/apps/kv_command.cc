@@ -13,7 +13,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kKvExamples[] =
     R"(Works on a directory in use and on one that no process holds; writes nothing. Exit code 1 when something is damaged.
 
 Examples:
@@ -127,7 +127,7 @@ int run_kv(const KvOptions& options, KvTask task) {
 Command add_kv_command(CLI::App& program) {
   auto options = std::make_shared<KvOptions>();
   CLI::App* parser = program.add_subcommand("kv", "look into a directory of the KV store");
-  parser->footer(kExamples);
+  parser->footer(kKvExamples);
   parser->require_subcommand(1);
   const auto add = [&](const char* name, const char* what, bool json) {
     CLI::App* task = parser->add_subcommand(name, what);

@@ -15,7 +15,6 @@ namespace {
 
 // Raised by hand when a kernel changes the values of blocks or their layout changes under the same names.
 constexpr uint32_t kKvAbi = 1;
-constexpr uint64_t kSmallFile = 64 << 20;
 
 Result<Key> read_key(const std::string& path) {
   Key key{};

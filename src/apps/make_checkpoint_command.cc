@@ -11,7 +11,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kMakeCheckpointExamples[] =
     R"(Writes config.json, model.safetensors.index.json, one shard a layer and tokenizer.json: the released format with the
 true widths, fewer layers and experts, small Engram tables, random values of realistic magnitude, no vision. The text
 it generates means nothing; its speed is that of the real model, layer for layer. 8 layers take about 10 GB with
@@ -73,7 +73,7 @@ int run_make_checkpoint(const MakeCheckpointOptions& options) {
 Command add_make_checkpoint_command(CLI::App& program) {
   auto options = std::make_shared<MakeCheckpointOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("make-checkpoint", "write a checkpoint of random numbers, to measure with");
-  parser->footer(kExamples);
+  parser->footer(kMakeCheckpointExamples);
   parser->fallthrough();  // so that --log-level may follow the command
   parser->add_option("--preset", options->preset, "widths of the released Flash model, or tiny ones")
       ->check(CLI::IsMember({"flash", "tiny"}))

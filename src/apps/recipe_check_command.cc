@@ -18,7 +18,7 @@ struct CheckOptions {
   bool json = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kRecipeCheckExamples[] =
     R"(Each line of FILE is a record: of the specification (kind: encode, parse, ...) or made by running the official
 package (area: render.chat, stream.resp, ...). Prints failed records with each difference, known differences and
 skipped records with their reason, and the counts. Exit code 1 when a record failed or a file is none.
@@ -131,7 +131,7 @@ Command add_recipe_check_command(CLI::App& program) {
   auto options = std::make_shared<CheckOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser =
       program.add_subcommand("recipe-check", "recorded prompts and outputs against this program");
-  parser->footer(kExamples);
+  parser->footer(kRecipeCheckExamples);
   parser->add_option("FILE", options->files, "JSON lines, one record each")->required();
   add_path_option(*parser, "--tokenizer", options->tokenizer_file, "tokenizer.json of DeepSeek-V4");
   parser->add_flag("--json", options->json, "one JSON array, an object for each file");

@@ -46,7 +46,7 @@ struct ServeOptions {
   GatewayOptions gateway;
 };
 
-constexpr char kExamples[] = R"(Serves Chat Completions, Responses, Messages and Completions, and a page at /;
+constexpr char kServeExamples[] = R"(Serves Chat Completions, Responses, Messages and Completions, and a page at /;
 /openapi.json says all of it. The first Ctrl-C ends running answers cleanly, the second the program.
 
 Examples:
@@ -284,7 +284,7 @@ void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
 Command add_serve_command(CLI::App& program) {
   auto options = std::make_shared<ServeOptions>();  // shared by the parser's targets and the run function
   CLI::App* parser = program.add_subcommand("serve", "answer chat requests over HTTP");
-  parser->footer(kExamples);
+  parser->footer(kServeExamples);
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   parser->add_option("--served-model-name", options->served_model_name,
                      "name that clients use; the directory's name by default");

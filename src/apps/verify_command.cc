@@ -12,7 +12,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr char kExamples[] = R"(Examples:
+constexpr char kVerifyExamples[] = R"(Examples:
   deepinfer verify --model models/mini --golden models/mini/golden
   deepinfer verify --model golden/tiny --golden golden --isa ref --json)";
 
@@ -40,7 +40,7 @@ Command add_verify_command(CLI::App& program) {
   auto json = std::make_shared<bool>(false);
   auto weights_cache_directory = std::make_shared<std::string>();
   CLI::App* parser = program.add_subcommand("verify", "check the engine against reference outputs");
-  parser->footer(kExamples);
+  parser->footer(kVerifyExamples);
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
   add_path_option(*parser, "--golden", options->golden_directory, "directory of the reference outputs")
       ->required();

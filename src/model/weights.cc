@@ -16,7 +16,7 @@
 namespace deepinfer {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{4} << 20;  // of the checkpoint, read and packed at once
+constexpr int64_t kReadBytes = int64_t{4} << 20;  // of the checkpoint, read and packed at once
 
 struct LoadedMemory {
   AlignedBuffer memory;
@@ -111,7 +111,7 @@ class WeightReader {
   // Pieces of whole groups of rows (32 of them, so that no line of packed memory belongs to two).
   template <typename Take>
   void add_pieces(const std::string& name, int64_t rows, int64_t row_bytes, Take&& take) {
-    const int64_t step = std::max<int64_t>(32, kPieceBytes / row_bytes / 32 * 32);
+    const int64_t step = std::max<int64_t>(32, kReadBytes / row_bytes / 32 * 32);
     total_bytes_ += static_cast<uint64_t>(rows * row_bytes);
     for (int64_t first = 0; first < rows; first += step) {
       pieces_.push_back({name, first, first * row_bytes, std::min(step, rows - first) * row_bytes, take});

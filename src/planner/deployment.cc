@@ -4,8 +4,6 @@
 namespace deepinfer::planner {
 namespace {
 
-constexpr auto kLowConfidence = Confidence::kLow;
-constexpr auto kMediumConfidence = Confidence::kMedium;
 constexpr char kYours[] = "your traffic";
 constexpr char kHardware[] = "of the hardware profile";
 constexpr char kModel[] = "of the model";

@@ -6,8 +6,6 @@
 namespace deepinfer::planner {
 namespace {
 
-constexpr auto kLowConfidence = Confidence::kLow;
-constexpr auto kMediumConfidence = Confidence::kMedium;
 constexpr char kCheckpoint[] = "the released checkpoint";
 
 struct Machine {

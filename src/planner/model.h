@@ -16,6 +16,8 @@ namespace deepinfer::planner {
 
 // How sure a number is: published or measured and read at its source; told by somebody else; derived or guessed here.
 enum class Confidence { kHigh, kMedium, kLow };
+inline constexpr auto kLowConfidence = Confidence::kLow;
+inline constexpr auto kMediumConfidence = Confidence::kMedium;
 std::string_view confidence_name(Confidence confidence);
 
 enum class Bound { kPositive, kNotNegative, kFraction };  // kFraction: 0 to 1

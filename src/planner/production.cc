@@ -5,8 +5,6 @@
 namespace deepinfer::planner {
 namespace {
 
-constexpr auto kLowConfidence = Confidence::kLow;
-constexpr auto kMediumConfidence = Confidence::kMedium;
 constexpr char kPrimer[] = "analyst primer on DeepInfer, v1.4, October 2026";
 constexpr char kPrices[] = "price list of the API (api-docs.deepseek.com, quick_start/pricing)";
 constexpr char kPlaceholder[] = "placeholder of the primer's sliders";
@@ -121,7 +119,7 @@ struct Production {
 };
 
 // What several parts refer to.
-struct Basis {
+struct ProductionBasis {
   Term<Pure> hit_rate;
   Term<CardRate> mean_rate;
   Term<Cards> cards;
@@ -131,7 +129,7 @@ struct Basis {
   Term<CardBytesPerSecond> new_kv;
 };
 
-Basis add_traffic_figures(Production& p) {
+ProductionBasis add_traffic_figures(Production& p) {
   Model& m = p.m;
   const auto decode_share = 1 - p.prefill_share;
   m.group("Traffic");
@@ -170,7 +168,7 @@ Basis add_traffic_figures(Production& p) {
   return {hit_rate, mean, cards, prefill, decode, revenue, computed, made, new_kv};
 }
 
-void add_store_figures(Production& p, const Basis& b) {
+void add_store_figures(Production& p, const ProductionBasis& b) {
   Model& m = p.m;
   const auto short_ssd = m.figure("ssd_per_card_short", "SSD of a card, bottom-up, chat's retention", kTerabytesPerCard,
                                   b.new_kv * p.days_short * p.redundancy / p.fill, {13, "de", Claim{13, 1, "13 TB"}});
@@ -218,7 +216,7 @@ void add_store_figures(Production& p, const Basis& b) {
   m.figure("filled_long", "Store filled at agents' retention", kPercent, long_ssd / configured, {0, "ef"});
 }
 
-void add_payback_figures(Production& p, const Basis& b) {
+void add_payback_figures(Production& p, const ProductionBasis& b) {
   Model& m = p.m;
   m.group("Payback of days");
   const auto ssd =
@@ -253,7 +251,7 @@ void add_payback_figures(Production& p, const Basis& b) {
            {28, "", Claim{13, 1, "13"}});
 }
 
-void add_finding_figures(Production& p, const Basis& b) {
+void add_finding_figures(Production& p, const ProductionBasis& b) {
   Model& m = p.m;
   const auto decode_share = 1 - p.prefill_share;
   m.group("What would make it fit");
@@ -373,7 +371,7 @@ const Model& production_model() {
   static const Model model = [] {
     Model m("published", "The published service, recomputed");
     Production inputs(m);
-    const Basis basis = add_traffic_figures(inputs);
+    const ProductionBasis basis = add_traffic_figures(inputs);
     add_store_figures(inputs, basis);
     add_payback_figures(inputs, basis);
     add_finding_figures(inputs, basis);

@@ -117,7 +117,7 @@ void check_reference(const JsonRef& record, const Tokenizer* tokenizer, Comparis
   compare_prompt(render(conversation, format), record, tokenizer, compare);
 }
 
-void check_encode(const JsonRef& record, const CheckTokenizers& tokenizers, Comparison& compare) {
+void check_own_encode(const JsonRef& record, const CheckTokenizers& tokenizers, Comparison& compare) {
   PromptFormat format;
   format.version = version_of(record);
   const Tokenizer* tokenizer = format.version == PromptVersion::kV4 ? tokenizers.v4 : tokenizers.v41;
@@ -254,7 +254,7 @@ bool check_own(std::string_view kind, const JsonRef& record, const CheckTokenize
   } else if (kind == "literal") {
     check_literal(record, compare);
   } else if (kind == "encode") {
-    check_encode(record, tokenizers, compare);
+    check_own_encode(record, tokenizers, compare);
   } else if (kind == "convert_error") {
     check_convert_error(record, compare);
   } else if (kind == "parse") {

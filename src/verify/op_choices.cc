@@ -73,31 +73,31 @@ Status check_router_case(OpCheck& op, const RouterCase& router) {
 }
 
 constexpr int64_t kSampledRows = 4;
-constexpr int64_t kVocab = 1000;
+constexpr int64_t kSampledVocab = 1000;
 
 // Probabilities at a temperature, the pick argmax p / noise, and how many tokens top-p 0.95 keeps.
 Status check_temperature(OpCheck& op, const std::string& temperature, std::span<const float> logits,
                          std::span<const float> noise) {
   const std::string probs = "probs." + temperature, pick = "pick." + temperature;
   const std::string top_p = "top_p_count." + temperature;
-  ASSIGN_OR_RETURN(const auto expected, op.file.read<float>(probs, {kSampledRows, kVocab}));
+  ASSIGN_OR_RETURN(const auto expected, op.file.read<float>(probs, {kSampledRows, kSampledVocab}));
   ASSIGN_OR_RETURN(const auto picks, op.file.read<int32_t>(pick, {kSampledRows}));
   ASSIGN_OR_RETURN(const auto counts, op.file.read<int32_t>(top_p, {kSampledRows}));
   const SamplingParams params{.temperature = std::stod(temperature.substr(1)), .top_p = 0.95};
-  std::vector<float> found, weights(kVocab), race(kVocab);
-  std::vector<int32_t> order(kVocab);
+  std::vector<float> found, weights(kSampledVocab), race(kSampledVocab);
+  std::vector<int32_t> order(kSampledVocab);
   int64_t wrong_picks = 0, wrong_counts = 0;
   for (int64_t row = 0; row < kSampledRows; ++row) {
-    const auto row_logits = logits.subspan(row * kVocab, kVocab);
+    const auto row_logits = logits.subspan(row * kSampledVocab, kSampledVocab);
     const double sum = softmax_weights(row_logits, params.temperature, weights);
-    for (int64_t id = 0; id < kVocab; ++id) {
+    for (int64_t id = 0; id < kSampledVocab; ++id) {
       found.push_back(static_cast<float>(weights[id] / sum));
-      race[id] = found.back() / noise[row * kVocab + id];
+      race[id] = found.back() / noise[row * kSampledVocab + id];
     }
     wrong_picks += argmax(race) == picks[row] ? 0 : 1;
     wrong_counts += find_cut(row_logits, weights, sum, params, order).num_kept == counts[row] ? 0 : 1;
   }
-  op.compare(probs, kOfRms, worst_of_rms(expected, found, kVocab), kSumLimit);
+  op.compare(probs, kOfRms, worst_of_rms(expected, found, kSampledVocab), kSumLimit);
   op.compare(pick, kMismatches, static_cast<double>(wrong_picks), 0);
   op.compare(top_p, kMismatches, static_cast<double>(wrong_counts), 0);
   return Status();
@@ -111,12 +111,12 @@ Status check_router(OpCheck& op) {
 }
 
 Status check_sampling(OpCheck& op) {
-  ASSIGN_OR_RETURN(const auto logits, op.inputs.f32("logits", kSampledRows * kVocab));
+  ASSIGN_OR_RETURN(const auto logits, op.inputs.f32("logits", kSampledRows * kSampledVocab));
   ASSIGN_OR_RETURN(const auto greedy, op.file.read<int32_t>("greedy", {kSampledRows}));
-  ASSIGN_OR_RETURN(const auto noise, op.file.read<float>("noise", {kSampledRows, kVocab}));
+  ASSIGN_OR_RETURN(const auto noise, op.file.read<float>("noise", {kSampledRows, kSampledVocab}));
   int64_t mismatches = 0;
   for (int64_t row = 0; row < kSampledRows; ++row) {
-    mismatches += argmax(std::span(logits).subspan(row * kVocab, kVocab)) == greedy[row] ? 0 : 1;
+    mismatches += argmax(std::span(logits).subspan(row * kSampledVocab, kSampledVocab)) == greedy[row] ? 0 : 1;
   }
   op.compare("greedy", kMismatches, static_cast<double>(mismatches), 0);
   for (const char* temperature : {"T1.0", "T0.6", "T0.05"}) {

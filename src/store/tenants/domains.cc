@@ -8,7 +8,7 @@
 namespace deepinfer::store {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'D', 'I', 'K', 'V', 'D', 'O', 'M', 2};
+constexpr std::array<char, 8> kDomainsMagic = {'D', 'I', 'K', 'V', 'D', 'O', 'M', 2};
 constexpr size_t kHead = 32, kEntry = 160;
 constexpr size_t kHeadOfVersion1 = 16;
 constexpr size_t kCoveredFrom = 16;  // what the crc covers begins there, in both versions
@@ -49,7 +49,7 @@ Digest DomainTable::id_of(std::string_view name) const {
 }
 
 Result<uint32_t> check_domain_table(std::span<const std::byte> bytes) {
-  if (bytes.size() < kHeadOfVersion1 || std::memcmp(bytes.data(), kMagic.data(), kMagic.size() - 1) != 0)
+  if (bytes.size() < kHeadOfVersion1 || std::memcmp(bytes.data(), kDomainsMagic.data(), kDomainsMagic.size() - 1) != 0)
     return Error(Code::kDataLoss, "domains: no table at byte 0");
   const auto version = static_cast<int>(bytes[7]);
   if (version != 1 && version != 2)
@@ -122,7 +122,7 @@ std::vector<std::byte> DomainTable::serialize() const {
     put_le(entry, 120, uint64_t{domain.ttl_hours} * 3600);
     put_le(entry, 128, domain.created_ms);
   }
-  put_le(std::span(bytes), 0, kMagic);
+  put_le(std::span(bytes), 0, kDomainsMagic);
   put_le(std::span(bytes), 8, static_cast<uint32_t>(domains_.size()));
   put_le(std::span(bytes), 16, serial_);
   put_le(std::span(bytes), 12, crc32c(std::span(bytes).subspan(kCoveredFrom)));
