@@ -17,6 +17,8 @@ def main():
     text = subprocess.run(command, check=True, capture_output=True, text=True, errors="replace").stdout
     prefill = float(re.search(r"Prefill +([\d.]+) tokens/s", text)[1])
     decode = 1000 / float(re.search(r"TPOP avg +([\d.]+) ms", text)[1])
+    if decode > prefill:  # one token a step reads at least what a token of a prompt does: it printed a rounded zero
+        sys.exit(f"refused: decode {decode:.2f} tokens/s, faster than prefill with {prefill:.2f}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     print(json.dumps({"prefill_tokens_per_second": prefill, "decode_tokens_per_second": decode, "peak_rss_bytes": peak}))
 

@@ -343,7 +343,7 @@ JsonValue run_rival(const Options& options) {
   }
   auto figures = parse_json(line);
   if (!figures.ok()) {
-    fmt::print("ftllm: gave no figures\n");
+    fmt::print("ftllm: gave no figures that can be\n");
     return {};
   }
   const JsonRef root(*figures);

@@ -1,7 +1,7 @@
 """Holds the anonymous namespaces of a room apart: with DEEPINFER_UNITY its source files are compiled together.
 
-Fails on a constant, function or type that two source files of one room define in their anonymous namespaces; functions
-may share a name when their parameters differ. Files that src/ROOM/CMakeLists.txt marks SKIP_UNITY_BUILD_INCLUSION, tests
+Fails on a constant, function or type that two source files of one room define in their anonymous namespaces (functions may
+share a name when their parameters differ), and on a using directive at namespace level. Files that src/ROOM/CMakeLists.txt marks SKIP_UNITY_BUILD_INCLUSION, tests
 and the kernels are compiled alone.
 Usage: check_names.py [SRC_DIRECTORY]   Prints one line a fault; exits with 1 when there is one.
 """
@@ -15,6 +15,7 @@ ALONE = {"kernels"}  # rooms that are not joined
 TYPE = re.compile(r"(?:struct|class|enum class|enum) (\w+)\b(?!;)")
 CONSTANT = re.compile(r"(?:inline |static )?const(?:expr)? [^(=]*?\b(k[A-Z]\w*)(?:\[\w*\])*\s*(?:=|\{)")
 FUNCTION = re.compile(r"(?!return\b|using\b|static_assert\b)[\w:<>,*&\[\] ]*[\w>*&] (\w+)\(([^)]*)")
+USING = re.compile(r"^using namespace ", re.MULTILINE)
 SKIPPED = re.compile(r"set_source_files_properties\(([^)]*?) PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON\)")
 
 
@@ -53,7 +54,10 @@ def find_faults(source):
     for room in sorted(path for path in source.iterdir() if path.is_dir() and path.name not in ALONE):
         places = collections.defaultdict(list)
         for file in joined_files(room):
-            for name in dict.fromkeys(anonymous_names(file.read_text())):
+            text = file.read_text()
+            if USING.search(text):
+                faults.append(f"{file.relative_to(source)}: a using directive holds for the files that are compiled with it")
+            for name in dict.fromkeys(anonymous_names(text)):
                 places[name].append(file.name)
         faults += [f"{room.name}: {name} is in {' and in '.join(files)}" for name, files in places.items() if len(files) > 1]
     return faults

@@ -45,6 +45,12 @@ def test_overloads_tests_and_what_is_outside_are_no_fault(room):
     assert room("two_test.cc", "void add(int a) {\n}") == []
 
 
+def test_a_using_directive_is_a_fault(room):
+    assert room("one.cc", "}  // namespace\nusing namespace other;\nnamespace {") == [
+        "room/one.cc: a using directive holds for the files that are compiled with it"
+    ]
+
+
 def test_a_file_that_is_compiled_alone_may_share_names(room, tmp_path):
     room("one.cc", "constexpr int kRows = 4;")
     lists = "set_source_files_properties(two.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)"

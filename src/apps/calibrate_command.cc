@@ -124,10 +124,12 @@ Status calibrate(const CalibrateOptions& options) {
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
   int64_t longest = 1;
   for (const auto& ids : texts) longest = std::max(longest, std::ssize(ids));
-  ASSIGN_OR_RETURN(const auto model, load_model(options.model_directory, tokenizer,
-                                                {.num_threads = options.threads,
-                                                 .max_context_tokens = longest + options.tokens + 8,
-                                                 .max_batch_tokens = longest + 8}));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.model_directory));
+  ModelOptions model_options = {.num_threads = options.threads,
+                                .max_context_tokens = longest + options.tokens + 8,
+                                .max_batch_tokens = longest + 8};
+  settle_options(checkpoint.config(), model_options);
+  ASSIGN_OR_RETURN(const auto model, load_model(checkpoint, tokenizer, model_options));
   if (model->max_drafting() == 0) {
     return Error(Code::kInvalidArgument, "{}: has no DSpark stages, so there is nothing to calibrate", options.model_directory);
   }

@@ -2,7 +2,8 @@
 
 #include <map>
 
-#include "base/log.h"
+#include "base/checked_math.h"
+#include "engine/memory_plan.h"
 #include "recipe/recipe.h"
 
 namespace deepinfer {
@@ -89,6 +90,19 @@ void apply(const EngineFlags& flags, ModelOptions& options) {
   options.max_batch_tokens = std::max(flags.batch_tokens, flags.max_running);
 }
 
+Result<StartNeeds> plan_start(const Checkpoint& checkpoint, const ModelOptions& model, const EngineFlags& flags,
+                              int other_threads) {
+  ASSIGN_OR_RETURN(const MemoryPlan plan, Model::plan(checkpoint, model));
+  EngineOptions engine = flags.engine;
+  engine.max_running = flags.max_running;
+  const auto compute = static_cast<uint64_t>(model.num_threads);
+  return StartNeeds{
+      .plan = plan_engine_memory(plan, model, engine),
+      .context_blocks = static_cast<int64_t>(ceil_div(model.max_context_tokens, kBlockTokens)),
+      .threads = std::max(2 * compute, compute + static_cast<uint64_t>(other_threads)),  // weights are read by twice as many
+      .thread_flags = other_threads > 0 ? "--threads or --http-threads" : "--threads"};
+}
+
 Result<OpenedEngine> open_engine(std::unique_ptr<Model> model, const EngineFlags& flags, Counters& counters) {
   OpenedEngine opened;
   EngineOptions options = flags.engine;
@@ -98,7 +112,6 @@ Result<OpenedEngine> open_engine(std::unique_ptr<Model> model, const EngineFlags
     options.trace = opened.trace.get();
   }
   opened.engine = std::make_unique<Engine>(std::move(model), options, counters);
-  log::info("{}", opened.engine->memory_plan());
   return opened;
 }
 

@@ -5,7 +5,9 @@
 #include <memory>
 #include <string>
 
+#include "apps/start_limits.h"
 #include "base/trace.h"
+#include "checkpoint/checkpoint.h"
 #include "engine/engine.h"
 #include "model/model.h"
 #include "tokenizer/tokenizer.h"
@@ -29,7 +31,10 @@ void add_context_mode_flags(CLI::App& parser, ContextMode& mode);
 // The ids by which the engine sees where the model speaks. None when the tokenizer has no such tokens.
 TurnTokens turn_tokens_of(const Tokenizer& tokenizer);
 void apply(const EngineFlags& flags, ModelOptions& options);
-// The engine and, before it so that it outlives it, its trace (null without --trace). Prints the memory plan to the log.
+// What the engine will need, before anything large is allocated; `other_threads`: those that the command starts besides.
+Result<StartNeeds> plan_start(const Checkpoint& checkpoint, const ModelOptions& model, const EngineFlags& flags,
+                              int other_threads);
+// The engine and, before it so that it outlives it, its trace (null without --trace).
 struct OpenedEngine {
   std::unique_ptr<Trace> trace;
   std::unique_ptr<Engine> engine;

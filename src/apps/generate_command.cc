@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -232,11 +234,21 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
   ASSIGN_OR_RETURN(Prompt prompt, make_prompt(options, tokenizer));
   StopSignals signals;  // before the model's threads
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.model_directory));
   ModelOptions model_options;
   model_options.num_threads = options.threads;
   model_options.numerics = options.numerics;
   model_options.max_context_tokens = std::ssize(prompt.ids) + options.max_tokens;
-  ASSIGN_OR_RETURN(auto model, load_model(options.model_directory, tokenizer, model_options, options.weights_cache_directory));
+  if (settle_options(checkpoint.config(), model_options)) {
+    print_note("note: --max-tokens {}: the context of {} tokens has room for {} after the prompt\n", options.max_tokens,
+               model_options.max_context_tokens,
+               std::max<int64_t>(model_options.max_context_tokens - std::ssize(prompt.ids), 0));
+  }
+  EngineFlags one_answer;
+  one_answer.max_running = 1;
+  ASSIGN_OR_RETURN(const StartNeeds needs, plan_start(checkpoint, model_options, one_answer, 0));
+  RETURN_IF_ERROR(check_start(needs, read_start_limits()));
+  ASSIGN_OR_RETURN(auto model, load_model(checkpoint, tokenizer, model_options, options.weights_cache_directory));
   const double load_seconds = seconds_between(start, system_clock().now());
   const bool from_cache = model->weights_from_cache();
 
@@ -275,19 +287,42 @@ int run_generate(const GenerateOptions& options) {
   return result.ok() ? *result : fail(result.error());
 }
 
+// "0,17,42". CLI11's own delimiter would leave an empty one out.
+Result<std::vector<int32_t>> parse_ids(std::string_view list) {
+  std::vector<int32_t> ids;
+  while (true) {
+    const std::string_view part = list.substr(0, list.find(','));
+    int32_t id = -1;
+    const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), id);
+    if (fault != std::errc() || end != part.data() + part.size() || id < 0) {
+      return Error(Code::kInvalidArgument, "found '{}' as number {}, expected token ids with commas between them", part,
+                   ids.size() + 1);
+    }
+    ids.push_back(id);
+    if (part.size() == list.size()) return ids;
+    list.remove_prefix(part.size() + 1);
+  }
+}
+
+// Empty for a seed.
+std::string seed_fault(const std::string& text) {
+  uint64_t seed = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (fault == std::errc() && end == text.data() + text.size()) return {};
+  return fmt::format("found '{}', expected 0 to {}", text, std::numeric_limits<uint64_t>::max());
+}
+
 void add_input_options(CLI::App& parser, GenerateOptions& options) {
   add_path_option(parser, "--model", options.model_directory, "directory of the checkpoint")->required();
   auto* input = parser.add_option_group("input", "exactly one of");
   auto* prompt = input->add_option("--prompt", options.prompt, "text of one user message");
   add_path_option(*input, "--messages", options.messages_file, "JSON file with an array of chat messages");
-  const auto is_number = [](const std::string& id) {  // an empty one would be read as 0
-    return id.empty() || id.find_first_not_of("0123456789") != std::string::npos
-               ? fmt::format("found '{}', expected token ids with commas between them", id)
-               : std::string();
+  const auto set_ids = [&options](const std::string& list) {
+    const auto ids = parse_ids(list);
+    if (!ids.ok()) throw CLI::ValidationError("--ids", ids.error().message());
+    options.ids = *ids;
   };
-  input->add_option("--ids", options.ids, "token ids, taken as they are")
-      ->delimiter(',')
-      ->check(CLI::Validator(is_number, ""));
+  input->add_option_function<std::string>("--ids", set_ids, "token ids with commas between them, taken as they are");
   input->require_option(1);
   parser.add_flag("--raw", options.raw, "take --prompt as plain text, without the chat format")
       ->needs(prompt);
@@ -305,7 +340,7 @@ void add_output_options(CLI::App& parser, GenerateOptions& options) {
   parser.add_option("--top-p", options.sampling.top_p, "probability mass to draw from")
       ->capture_default_str();
   parser.add_option("--seed", options.sampling.seed, "same seed, same text")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Validator(seed_fault, ""))
       ->capture_default_str();
   add_context_mode_flags(parser, options.context_mode);
   add_speculation_flags(parser, options.speculation);

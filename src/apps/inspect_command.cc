@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -11,20 +13,24 @@
 #include "checkpoint/tensor_list.h"
 #include "json/json.h"
 #include "model/kv_arena.h"
+#include "tokenizer/tokenizer.h"
 
 namespace deepinfer {
 namespace {
 
 constexpr char kInspectExamples[] =
-    R"(Reads config.json, the index and the headers of the shards, no weights. Exit code 1 when there are faults; with --json
+    R"(Reads config.json, the index, the headers of the shards and tokenizer.json, no weights. Exit code 1 when there are faults; with --json
 they are the array "faults", and everything else is there only when that array is empty.
 
 Examples:
   deepinfer inspect --model models/mini
   deepinfer inspect --model /data/DeepSeek-V4.1-Flash --json | jq .memory)";
 
-struct MemoryPlan {
-  explicit MemoryPlan(const ModelConfig& config, const WeightTotals& weights) {
+constexpr char kTokenizerFile[] = "tokenizer.json";
+
+// What the checkpoint takes in memory; how many sequences there are is for the command that runs it.
+struct CheckpointMemory {
+  explicit CheckpointMemory(const ModelConfig& config, const WeightTotals& weights) {
     const KvLayout layout(config);
     const auto bytes = [&](WeightKind kind) { return weights.by_kind[static_cast<size_t>(kind)].bytes; };
     resident_weights = weights.all.bytes - bytes(WeightKind::kVision) - bytes(WeightKind::kAligner);
@@ -93,7 +99,7 @@ void print_weights(const WeightTotals& totals, size_t num_files) {
   row("total", totals.all);
 }
 
-void print_memory(const ModelConfig& config, const MemoryPlan& plan) {
+void print_memory(const ModelConfig& config, const CheckpointMemory& plan) {
   const auto row = [](std::string_view name, uint64_t bytes) {
     print_output("{:<56}{:>19}\n", name, grouped(bytes));
   };
@@ -110,7 +116,9 @@ void print_text(const Checkpoint& checkpoint) {
   const WeightTotals totals = count_weights(expected_tensors(config));
   print_shape(config);
   print_weights(totals, checkpoint.files().size());
-  print_memory(config, MemoryPlan(config, totals));
+  print_memory(config, CheckpointMemory(config, totals));
+  if (!std::filesystem::exists(checkpoint.directory() + "/" + kTokenizerFile))
+    print_output("note: there is no {}, without which the model can be measured but not served\n", kTokenizerFile);
   for (const std::string& key : config.unknown_keys)
     print_output("note: config.json: {} is not known here\n", printable(key));
   if (const size_t unused = checkpoint.unused_tensors().size(); unused > 0) {
@@ -158,7 +166,7 @@ void write_weights(JsonWriter& writer, const WeightTotals& totals) {
   count("total", totals.all);
 }
 
-void write_memory(JsonWriter& writer, const MemoryPlan& plan) {
+void write_memory(JsonWriter& writer, const CheckpointMemory& plan) {
   writer.key("memory").begin_object().member("resident_weight_bytes", plan.resident_weights);
   writer.member("kv_block_tokens", kBlockTokens).member("kv_block_bytes", plan.kv_block);
   writer.member("kv_bytes_per_token", plan.kv_token).member("sequence_state_bytes", plan.sequence_state);
@@ -176,7 +184,7 @@ std::string json_text(const std::string& directory, const CheckpointReport& repo
     write_config(writer, config);
     writer.member("files", report.checkpoint->files().size());
     write_weights(writer, totals);
-    write_memory(writer, MemoryPlan(config, totals));
+    write_memory(writer, CheckpointMemory(config, totals));
     write_array(writer, "unknown_keys", config.unknown_keys);
     write_array(writer, "unused_tensors", report.checkpoint->unused_tensors());
   }
@@ -184,8 +192,32 @@ std::string json_text(const std::string& directory, const CheckpointReport& repo
   return text;
 }
 
+// Whether tokenizer.json can be read and belongs to the weights.
+Status check_tokenizer(const std::string& path, const ModelConfig& config) {
+  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(path));
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    return Error(Code::kInvalidArgument, "tokenizer.json: found {} ids, expected at most {} (vocab_size of config.json)",
+                 tokenizer.vocab_size(), config.vocab_size);
+  }
+  if (config.engram_layer_ids.empty()) return {};
+  const std::vector<int32_t> map = engram_token_map(tokenizer, config.vocab_size);
+  const int64_t classes = *std::max_element(map.begin(), map.end()) + 1;
+  if (classes == config.engram_compressed_vocab_size) return {};
+  return Error(Code::kInvalidArgument,
+               "tokenizer.json: found {} Engram classes, expected {} (engram_compressed_vocab_size of config.json): it "
+               "belongs to another checkpoint",
+               classes, config.engram_compressed_vocab_size);
+}
+
 int run_inspect(const std::string& directory, bool json) {
-  const CheckpointReport report = Checkpoint::inspect(directory);
+  CheckpointReport report = Checkpoint::inspect(directory);
+  const std::string tokenizer = directory + "/" + kTokenizerFile;
+  if (report.checkpoint && std::filesystem::exists(tokenizer)) {
+    if (const Status status = check_tokenizer(tokenizer, report.checkpoint->config()); !status.ok()) {
+      report.faults.push_back(status.error().message());
+      report.checkpoint.reset();
+    }
+  }
   if (json) {
     print_output("{}\n", json_text(directory, report));
   } else if (report.checkpoint) {

@@ -22,13 +22,16 @@ Result<Tokenizer> load_tokenizer(const std::string& model_directory) {
   return Tokenizer::load(model_directory + "/tokenizer.json");
 }
 
-Result<std::unique_ptr<Model>> load_model(const std::string& model_directory, const Tokenizer& tokenizer,
-                                          ModelOptions options, const std::string& weights_cache_directory) {
-  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(model_directory));
-  const ModelConfig& config = checkpoint.config();
+bool settle_options(const ModelConfig& config, ModelOptions& options) {
   if (options.num_threads == 0)
     options.num_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, ThreadPool::kMostThreads);
+  const bool lowered = options.max_context_tokens > config.max_position_embeddings;
   options.max_context_tokens = std::min(options.max_context_tokens, config.max_position_embeddings);
+  return lowered;
+}
+
+Result<std::unique_ptr<Model>> load_model(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
+                                          const ModelOptions& options, const std::string& weights_cache_directory) {
   std::optional<WeightsCache> cache;
   ProgressBar writing("caching");
   {
@@ -36,7 +39,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& model_directory, co
     cache = find_weights_cache(weights_cache_directory, checkpoint, options.num_threads, show(naming), show(writing));
   }
   ProgressBar loading("loading");
-  return Model::load(checkpoint, engram_token_map(tokenizer, config.vocab_size), options, show(loading),
+  return Model::load(checkpoint, engram_token_map(tokenizer, checkpoint.config().vocab_size), options, show(loading),
                      cache ? &*cache : nullptr);
 }
 

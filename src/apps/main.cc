@@ -1,6 +1,8 @@
 // The program: parses the command line and runs one subcommand. See command.h for how a command is added.
 #include <csignal>
 #include <cstdlib>
+#include <new>
+#include <system_error>
 #include <vector>
 
 #include "apps/calibrate_command.h"
@@ -73,6 +75,18 @@ int run_program(int argc, char** argv) {
   return kExitUsage;
 }
 
+// What the standard library throws when the system refuses memory or a thread.
+int run_or_say_why(int argc, char** argv) {
+  try {
+    return run_program(argc, argv);
+  } catch (const std::bad_alloc&) {
+    return fail(Error(Code::kResourceExhausted, "out of memory"));
+  } catch (const std::system_error& error) {
+    return fail(Error(Code::kResourceExhausted, "the system refuses a thread or a file: {}; see ulimit -a, and lower --threads",
+                      error.what()));
+  }
+}
+
 }  // namespace
 }  // namespace deepinfer
 
@@ -80,7 +94,7 @@ int main(int argc, char** argv) {
   // What `serve` starts for itself; no command of the user's.
   if (argc == 2 && std::string_view(argv[1]) == "grammar-worker") return deepinfer::run_grammar_worker();
   std::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of its size is an error of the write, as a full disk is
-  const int exit_code = deepinfer::run_program(argc, argv);
+  const int exit_code = deepinfer::run_or_say_why(argc, argv);
   const deepinfer::Status written = deepinfer::flush_output();
   return written.ok() ? exit_code : deepinfer::fail(written.error());
 }

@@ -32,7 +32,10 @@ struct MakeCheckpointOptions {
   std::string tokenizer = "models/mini/tokenizer.json";
 };
 
-int64_t vocab_size(SyntheticPreset preset) { return preset == SyntheticPreset::kFlash ? 129280 : 256; }
+// The tiny model takes the vocabulary of its tokenizer, so that every prompt fits.
+int64_t vocab_size(SyntheticPreset preset, const Tokenizer& tokenizer) {
+  return preset == SyntheticPreset::kFlash ? 129280 : tokenizer.vocab_size();
+}
 
 Status copy_file(const std::filesystem::path& from, const std::string& to) {
   std::error_code error;
@@ -45,7 +48,8 @@ Status make_checkpoint(MakeCheckpointOptions options) {
   SyntheticOptions& synthetic = options.synthetic;
   synthetic.preset = options.preset == "flash" ? SyntheticPreset::kFlash : SyntheticPreset::kTiny;
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(options.tokenizer));
-  for (const int32_t token_class : engram_token_map(tokenizer, vocab_size(synthetic.preset))) {
+  synthetic.vocab_size = vocab_size(synthetic.preset, tokenizer);
+  for (const int32_t token_class : engram_token_map(tokenizer, synthetic.vocab_size)) {
     synthetic.engram_classes = std::max<int64_t>(synthetic.engram_classes, token_class + 1);
   }
   {

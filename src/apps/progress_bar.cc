@@ -16,6 +16,15 @@ ProgressBar::~ProgressBar() {
   if (drawn_) print_note("\r\x1b[K");
 }
 
+std::string progress_text(const Progress& progress) {
+  constexpr double kEnoughSeconds = 0.5, kEnoughShare = 0.02;  // before them a speed is an accident
+  const auto done = static_cast<double>(progress.done_bytes), total = static_cast<double>(progress.total_bytes);
+  const double seconds = std::chrono::duration<double>(progress.passed).count();
+  std::string text = fmt::format("{:.2f} of {:.2f} GB", done / 1e9, total / 1e9);
+  if (seconds < kEnoughSeconds || done < kEnoughShare * total || done == 0) return text;
+  return text + fmt::format(", {:.2f} GB/s, {:.1f} s left", done / seconds / 1e9, (total - done) * seconds / done);
+}
+
 void ProgressBar::update(uint64_t done_bytes, uint64_t total_bytes) {
   constexpr std::chrono::milliseconds kRedraw{100};
   const auto now = system_clock().now();
@@ -24,11 +33,8 @@ void ProgressBar::update(uint64_t done_bytes, uint64_t total_bytes) {
   drawn_ = true;
   constexpr size_t kWidth = 30;
   const double share = static_cast<double>(done_bytes) / static_cast<double>(std::max<uint64_t>(total_bytes, 1));
-  const double rate = static_cast<double>(done_bytes) / std::chrono::duration<double>(now - start_).count();
-  const double seconds_left = static_cast<double>(total_bytes - done_bytes) / std::max(rate, 1.0);
-  print_note("\r{} [{:-<{}}] {:3.0f} %  {:.2f} of {:.2f} GB, {:.2f} GB/s, {:.1f} s left\x1b[K", verb_,
-             std::string(static_cast<size_t>(share * kWidth), '#'), kWidth, share * 100, done_bytes / 1e9,
-             total_bytes / 1e9, rate / 1e9, seconds_left);
+  print_note("\r{} [{:-<{}}] {:3.0f} %  {}\x1b[K", verb_, std::string(static_cast<size_t>(share * kWidth), '#'), kWidth,
+             share * 100, progress_text({done_bytes, total_bytes, now - start_}));
 }
 
 }  // namespace deepinfer

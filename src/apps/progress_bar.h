@@ -9,6 +9,13 @@
 
 namespace deepinfer {
 
+struct Progress {
+  uint64_t done_bytes = 0, total_bytes = 0;
+  Clock::duration passed{};
+};
+// "0.41 of 1.17 GB, 2.10 GB/s, 0.4 s left"; speed and time only once there is enough to tell them from.
+std::string progress_text(const Progress& progress);
+
 // Owned by the thread that reports progress. The destructor takes the bar away.
 class ProgressBar {
  public:

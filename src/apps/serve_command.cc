@@ -135,13 +135,22 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
     return Error(Code::kInvalidArgument, "--engine: found '{}', expected model or scripted:FILE",
                  options.engine);
   }
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.model_directory));
   ModelOptions model_options;
   model_options.num_threads = options.threads;
   model_options.numerics = options.numerics;
   model_options.max_context_tokens = options.max_context_tokens;
+  if (settle_options(checkpoint.config(), model_options)) {
+    log::warn("--max-context-tokens {}: the context of this model ends at {}, which is used", options.max_context_tokens,
+              model_options.max_context_tokens);
+  }
   apply(options.engine_flags, model_options);
+  ASSIGN_OR_RETURN(const StartNeeds needs, plan_start(checkpoint, model_options, options.engine_flags,
+                                                      options.gateway.http.num_threads + 8));
+  log::info("{}", needs.plan.text());
+  RETURN_IF_ERROR(check_start(needs, read_start_limits()));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   load_model(options.model_directory, tokenizer, model_options, options.weights_cache_directory));
+                   load_model(checkpoint, tokenizer, model_options, options.weights_cache_directory));
   ASSIGN_OR_RETURN(served.kv_store, open_kv_store(options.kv_store, options.model_directory, *model,
                                                   options.weights_cache_directory));
   EngineFlags flags = options.engine_flags;
@@ -165,11 +174,24 @@ Status print_addresses(const GatewayOptions& options, uint16_t port) {
   return flush_output();
 }
 
+// What would refuse to listen is told before the weights are read.
+Status check_addresses(const ServeOptions& options) {
+  RETURN_IF_ERROR(HttpServer::check(options.gateway.http));
+  if (!options.admin_port) return {};
+  if (options.kv_store.directories.empty()) {
+    return Error(Code::kInvalidArgument, "--admin-port: there is no KV store to look after; name one with --kv-dir");
+  }
+  HttpServerOptions admin;
+  admin.port = *options.admin_port;
+  return HttpServer::check(admin);
+}
+
 Status serve(const ServeOptions& options, StopSignals& signals) {
   GatewayOptions gateway_options = options.gateway;
   ASSIGN_OR_RETURN(gateway_options.api_key, read_api_key(options.api_key));
   RETURN_IF_ERROR(check_exposure(options, gateway_options.api_key));
   ASSIGN_OR_RETURN(const Tokenizer tokenizer, load_tokenizer(options.model_directory));
+  RETURN_IF_ERROR(check_addresses(options));
   ServedEngine served;
   RETURN_IF_ERROR(open_engine(options, tokenizer, served));
 
@@ -212,7 +234,7 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
 }
 
 int run_serve(const ServeOptions& options) {
-  StopSignals signals;
+  StopSignals signals(kExitOk);  // a service manager stops what it started: not a failure
   raise_open_file_limit();
   const Status status = serve(options, signals);
   return status.ok() ? kExitOk : fail(status.error());

@@ -5,7 +5,6 @@
 
 #include <chrono>
 
-#include "apps/command.h"
 #include "base/log.h"
 
 namespace deepinfer {
@@ -21,7 +20,7 @@ sigset_t stop_signals() {
 
 }  // namespace
 
-StopSignals::StopSignals() {
+StopSignals::StopSignals(int terminated_early) : terminated_early_(terminated_early) {
   const sigset_t signals = stop_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::jthread([this](std::stop_token stop) { watch(stop); });
@@ -40,7 +39,9 @@ void StopSignals::watch(std::stop_token stop) {
     if (sigtimedwait(&signals, &info, &step) < 0) continue;
     // Ctrl-C comes from the kernel, which has no process id.
     log::info("got {} from process {}", info.si_signo == SIGINT ? "SIGINT" : "SIGTERM", info.si_pid);
-    if (seen || !expected_) _exit(kExitInterrupted);
+    const bool early = !seen && !expected_;
+    if (early && info.si_signo == SIGTERM) _exit(terminated_early_);
+    if (early || seen) _exit(kExitInterrupted);
     seen = true;
     first_.set_value();
   }

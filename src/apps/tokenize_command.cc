@@ -3,7 +3,6 @@
 #include <ctime>
 #include <functional>
 #include <iostream>
-#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,14 +54,13 @@ Result<Tokenizer> load_tokenizer(const TokenizeOptions& options) {
   return Tokenizer::load(options.model_directory + "/tokenizer.json");
 }
 
-Result<std::vector<TokenId>> read_ids(const JsonRef& list) {
+Result<std::vector<TokenId>> read_ids(const JsonRef& list, int64_t vocab_size) {
   ASSIGN_OR_RETURN(const auto elements, list.array());
   std::vector<TokenId> ids;
   for (const JsonRef& element : elements) {
     ASSIGN_OR_RETURN(const int64_t id, element.int64());
-    if (!std::in_range<TokenId>(id) || id < 0) {
-      return Error(Code::kInvalidArgument, "{}: found {}, expected 0 to {}", element.path(), id,
-                   std::numeric_limits<TokenId>::max());
+    if (id < 0 || id >= vocab_size) {
+      return Error(Code::kInvalidArgument, "{}: found {}, expected 0 to {}", element.path(), id, vocab_size - 1);
     }
     ids.push_back(static_cast<TokenId>(id));
   }
@@ -85,7 +83,7 @@ Status tokenize_line(const Tokenizer& tokenizer, const JsonRef& line, Tokenizer:
 
 Status detokenize_line(const Tokenizer& tokenizer, const JsonRef& line, Tokenizer::SpecialTokens special,
                        JsonWriter& answer) {
-  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, read_ids(line["ids"]));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, read_ids(line["ids"], tokenizer.vocab_size()));
   answer.member("text", tokenizer.decode(ids, special));
   return {};
 }

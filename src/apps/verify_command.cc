@@ -6,6 +6,7 @@
 
 #include "apps/weights_cache.h"
 #include "base/printable.h"
+#include "base/thread_pool.h"
 #include "kernels/tables.h"
 #include "verify/verify.h"
 
@@ -48,7 +49,7 @@ Command add_verify_command(CLI::App& program) {
       ->capture_default_str();
   add_numerics_option(*parser, options->numerics);
   parser->add_option("--threads", options->threads, "compute threads")
-      ->check(CLI::Range(1, 1024))
+      ->check(CLI::Range(1, ThreadPool::kMostThreads))
       ->capture_default_str();
   add_weights_cache_option(*parser, *weights_cache_directory);
   parser->add_flag("--json", *json, "print one JSON object");

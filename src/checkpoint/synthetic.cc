@@ -306,6 +306,7 @@ Result<std::string> synthetic_config(const SyntheticOptions& options) {
     return Error(Code::kInvalidArgument, "experts: found {}, expected {} to 384", options.num_experts,
                  number("num_experts_per_tok"));
   }
+  if (options.vocab_size > 0) set(text, "vocab_size", options.vocab_size);
   if (options.engram_classes < 1 || options.engram_classes > number("vocab_size")) {
     return Error(Code::kInvalidArgument, "classes of the tokenizer: found {}, expected 1 to {} (vocab_size)",
                  options.engram_classes, number("vocab_size"));

@@ -20,6 +20,7 @@ struct SyntheticOptions {
   int64_t num_layers = 8;    // 6 to 40; half of them decoder layers
   int64_t num_experts = 64;  // of a layer; DSpark stages have as many, at most those of the preset
   uint64_t seed = 0;
+  int64_t vocab_size = 0;      // 0: that of the preset
   int64_t engram_classes = 0;  // classes of the tokenizer that will stand beside it (tokenizer/tokenizer.h)
 };
 

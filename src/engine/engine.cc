@@ -8,6 +8,7 @@
 #include "engine/executor.h"
 #include "engine/inbox.h"
 #include "engine/loop.h"
+#include "engine/memory_plan.h"
 #include "engine/stats.h"
 #include "model/model.h"
 #include "engine/store_queue.h"
@@ -19,9 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "prefix keys hash tokens as little-endian words");
 
 int64_t max_running_of(const EngineOptions& options, const Model& model) {
-  const int64_t states = model.options().max_sequences;
-  const int64_t wanted = options.max_running > 0 ? options.max_running : states - states / 4;
-  return std::min({wanted, states, model.options().max_batch_tokens});
+  return planned_max_running(model.options(), options);
 }
 
 LoopShape shape_of(const EngineOptions& options, const Model& model, const Executor& executor) {
@@ -39,7 +38,7 @@ LoopShape shape_of(const EngineOptions& options, const Model& model, const Execu
 }
 
 int64_t swap_blocks_of(const EngineOptions& options, const Model& model) {
-  return options.swap_blocks >= 0 ? options.swap_blocks : static_cast<int64_t>(model.memory_plan().kv_blocks) / 4;
+  return planned_swap_blocks(model.memory_plan(), options);
 }
 
 }  // namespace
@@ -202,15 +201,9 @@ EngineStats Engine::stats() const {
 }
 
 std::string Engine::memory_plan() const {
-  const MemoryPlan& plan = impl_->model->memory_plan();
-  const auto mib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const uint64_t index = plan.kv_blocks * BlockCache::kBytesPerBlock, swap = impl_->executor.swap_bytes();
-  return fmt::format(
-      "memory plan (MiB): weights {:.1f}, KV blocks {:.1f} ({} of {} tokens), states {:.1f} ({}), workspace {:.1f}, "
-      "RoPE {:.1f}, prefix index {:.1f}, swap {:.1f}, total {:.1f}; {} answers at once",
-      mib(plan.weight_bytes), mib(plan.kv_blocks * plan.kv_block_bytes), plan.kv_blocks, kBlockTokens,
-      mib(plan.sequence_states * plan.sequence_state_bytes), plan.sequence_states, mib(plan.workspace_bytes),
-      mib(plan.rope_bytes), mib(index), mib(swap), mib(plan.total_bytes() + index + swap), impl_->shape.max_running);
+  EngineMemoryPlan plan = plan_engine_memory(impl_->model->memory_plan(), impl_->model->options(), impl_->options);
+  plan.swap_bytes = impl_->executor.swap_bytes();  // none when the system refused it
+  return plan.text();
 }
 
 }  // namespace deepinfer

@@ -51,6 +51,16 @@ Status check_token_map(const ModelConfig& config, const std::vector<int32_t>& ma
   return {};
 }
 
+int64_t planned_blocks(const ModelOptions& options) {
+  const auto context_blocks = static_cast<int64_t>(ceil_div(options.max_context_tokens, kBlockTokens));
+  return options.num_blocks > 0 ? options.num_blocks : options.max_sequences * context_blocks;
+}
+
+// Drafts look past the end.
+int64_t plain_positions(const ModelConfig& config, const ModelOptions& options) {
+  return options.max_context_tokens + config.dspark_block_size;
+}
+
 }  // namespace
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -67,9 +77,7 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   ASSIGN_OR_RETURN(auto hashes, make_engram_hashes(config));
 
   auto layout = std::make_unique<KvLayout>(config);
-  const int64_t context_blocks = static_cast<int64_t>(ceil_div(options.max_context_tokens, kBlockTokens));
-  const int64_t blocks = options.num_blocks > 0 ? options.num_blocks : options.max_sequences * context_blocks;
-  ASSIGN_OR_RETURN(KvArena arena, KvArena::make(*layout, blocks));
+  ASSIGN_OR_RETURN(KvArena arena, KvArena::make(*layout, planned_blocks(options)));
   auto impl = std::make_unique<Impl>(std::move(arena));
   impl->config = config;
   impl->options = options;
@@ -83,10 +91,8 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
                    Workspace::make(config, *impl->layout, options.max_batch_tokens,
                                    options.max_context_tokens, options.num_threads, options.numerics));
   const int64_t rotary = config.qk_rope_head_dim;
-  const int64_t plain_positions =
-      options.max_context_tokens + config.dspark_block_size;  // drafts look past the end
   ASSIGN_OR_RETURN(impl->plain_rope,
-                   RopeTable::make(plain_frequencies(config.rope_theta, rotary), plain_positions));
+                   RopeTable::make(plain_frequencies(config.rope_theta, rotary), plain_positions(config, options)));
   ASSIGN_OR_RETURN(impl->compress_rope,
                    RopeTable::make(yarn_frequencies(config.compress_rope_theta, rotary, config.rope_scaling),
                                    options.max_context_tokens));
@@ -109,15 +115,28 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
   for (auto state = impl->states.rbegin(); state != impl->states.rend(); ++state) {
     impl->free_states.push_back(state->get());
   }
-  impl->plan = {.weight_bytes = impl->weights.size_bytes,
-                .kv_block_bytes = static_cast<uint64_t>(impl->layout->block_bytes),
-                .kv_blocks = static_cast<uint64_t>(blocks),
-                .sequence_state_bytes = static_cast<uint64_t>(impl->layout->sequence_state_bytes()),
-                .sequence_states = static_cast<uint64_t>(options.max_sequences),
-                .workspace_bytes = impl->workspace.size_bytes(),
-                .rope_bytes = static_cast<uint64_t>((plain_positions + options.max_context_tokens) * rotary) *
-                              sizeof(float)};
+  ASSIGN_OR_RETURN(impl->plan, plan(checkpoint, options));
+  CHECK(impl->plan.weight_bytes == impl->weights.size_bytes &&
+        impl->plan.workspace_bytes == impl->workspace.size_bytes());
   return std::unique_ptr<Model>(new Model(std::move(impl)));
+}
+
+Result<MemoryPlan> Model::plan(const Checkpoint& checkpoint, const ModelOptions& options) {
+  const ModelConfig& config = checkpoint.config();
+  RETURN_IF_ERROR(check_options(config, options));
+  ASSIGN_OR_RETURN(const auto layers, make_layer_plan(config));
+  const KvLayout layout(config);
+  return MemoryPlan{
+      .weight_bytes = packed_weight_bytes(checkpoint, layers),
+      .kv_block_bytes = static_cast<uint64_t>(layout.block_bytes),
+      .kv_blocks = static_cast<uint64_t>(planned_blocks(options)),
+      .sequence_state_bytes = static_cast<uint64_t>(layout.sequence_state_bytes()),
+      .sequence_states = static_cast<uint64_t>(options.max_sequences),
+      .workspace_bytes = Workspace::planned_bytes(config, layout, options.max_batch_tokens, options.max_context_tokens,
+                                                  options.num_threads, options.numerics),
+      .rope_bytes = static_cast<uint64_t>((plain_positions(config, options) + options.max_context_tokens) *
+                                          config.qk_rope_head_dim) *
+                    sizeof(float)};
 }
 
 const ModelConfig& Model::config() const { return impl_->config; }

@@ -37,7 +37,7 @@ struct ModelOptions {
   int64_t max_batch_tokens = 256;        // rows of one forward call; sizes the workspaces
 };
 
-// What load() planned; every byte is allocated there.
+// What load() allocates.
 struct MemoryPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_block_bytes = 0;           // of one 128-token block, all source layers
@@ -139,6 +139,8 @@ class Model {
   static Result<std::unique_ptr<Model>> load(const Checkpoint& checkpoint, std::vector<int32_t> engram_token_map,
                                              const ModelOptions& options, const ProgressFunction& progress = {},
                                              const WeightsCache* cache = nullptr);
+  // What load() would allocate: from config.json and the headers of the shards, in milliseconds.
+  static Result<MemoryPlan> plan(const Checkpoint& checkpoint, const ModelOptions& options);
   ~Model();
 
   const ModelConfig& config() const;

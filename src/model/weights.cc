@@ -276,6 +276,17 @@ void load_layer(WeightReader& reader, const ModelConfig& config, const LayerPlan
   if (plan.engram) load_engram(reader, prefix + "engram.", out.engram.emplace());
 }
 
+void note_all(WeightReader& reader, const ModelConfig& config, const std::vector<LayerPlan>& plan, ModelWeights& weights) {
+  reader.raw("embed.weight", weights.embed);
+  reader.bf16("head.weight", weights.head);
+  reader.vector("norm.weight", weights.norm);
+  weights.layers.resize(plan.size());
+  for (size_t layer = 0; layer < plan.size(); ++layer) {
+    load_layer(reader, config, plan[layer], static_cast<int64_t>(layer), weights.layers[layer]);
+  }
+  if (config.num_nextn_predict_layers > 0) load_dspark(reader, config, weights.dspark.emplace());
+}
+
 }  // namespace
 
 HcParams HcWeights::params(const ModelConfig& config) const {
@@ -289,22 +300,21 @@ HcParams HcWeights::params(const ModelConfig& config) const {
 
 Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan, int num_threads,
                                   const ProgressFunction& progress, const WeightsCache* cache) {
-  const ModelConfig& config = checkpoint.config();
   WeightReader reader(checkpoint);
   ModelWeights weights;
-  reader.raw("embed.weight", weights.embed);
-  reader.bf16("head.weight", weights.head);
-  reader.vector("norm.weight", weights.norm);
-  weights.layers.resize(plan.size());
-  for (size_t layer = 0; layer < plan.size(); ++layer) {
-    load_layer(reader, config, plan[layer], static_cast<int64_t>(layer), weights.layers[layer]);
-  }
-  if (config.num_nextn_predict_layers > 0) load_dspark(reader, config, weights.dspark.emplace());
+  note_all(reader, checkpoint.config(), plan, weights);
   ASSIGN_OR_RETURN(LoadedMemory loaded, reader.run(num_threads, progress, cache));
   weights.memory = std::move(loaded.memory);
   weights.from_cache = loaded.from_cache;
   weights.size_bytes = reader.packed_bytes();
   return weights;
+}
+
+uint64_t packed_weight_bytes(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan) {
+  WeightReader reader(checkpoint);
+  ModelWeights weights;
+  note_all(reader, checkpoint.config(), plan, weights);
+  return reader.packed_bytes();
 }
 
 }  // namespace deepinfer

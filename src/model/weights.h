@@ -98,5 +98,7 @@ struct ModelWeights {
 // log says which, and what was wrong with the file.
 Result<ModelWeights> load_weights(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan, int num_threads,
                                   const ProgressFunction& progress, const WeightsCache* cache = nullptr);
+// The memory that it takes.
+uint64_t packed_weight_bytes(const Checkpoint& checkpoint, const std::vector<LayerPlan>& plan);
 
 }  // namespace deepinfer

@@ -5,8 +5,12 @@
 #include "kernels/quantize.h"
 
 namespace deepinfer {
-Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
-                                  int64_t max_context_tokens, int num_threads, Numerics numerics) {
+namespace {
+
+// `allocate(array, count)` for every array.
+template <typename Allocate>
+void fill(Workspace& ws, const Allocate& allocate, const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
+          int64_t max_context_tokens, int num_threads, Numerics numerics) {
   const int64_t rows = max_rows, hidden = config.hidden_size, head_dim = config.head_dim;
   const int64_t query = config.num_attention_heads * head_dim;
   const int64_t grouped = config.o_groups * config.o_lora_rank;
@@ -19,8 +23,6 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   const int64_t targets = std::ssize(config.dspark_target_layer_ids);
   const int64_t index_width = config.index_n_heads * config.index_head_dim;
 
-  Workspace ws;
-  const auto allocate = [&ws](auto& array, int64_t count) { ws.buffers.allocate(array, Place::kHost, count); };
   allocate(ws.ids, rows);
   allocate(ws.h, rows * 4 * hidden);
   allocate(ws.pre, rows * 4);
@@ -107,8 +109,28 @@ Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& lay
   allocate(ws.draft_confidence, targets > 0 ? rows : 0);
   allocate(ws.logits, rows * config.vocab_size);
   allocate(ws.logit_rows, rows);
+}
+
+}  // namespace
+
+Result<Workspace> Workspace::make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
+                                  int64_t max_context_tokens, int num_threads, Numerics numerics) {
+  Workspace ws;
+  const auto allocate = [&ws](auto& array, int64_t count) { ws.buffers.allocate(array, Place::kHost, count); };
+  fill(ws, allocate, config, layout, max_rows, max_context_tokens, num_threads, numerics);
   RETURN_IF_ERROR(ws.buffers.status());
   return ws;
+}
+
+uint64_t Workspace::planned_bytes(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
+                                  int64_t max_context_tokens, int num_threads, Numerics numerics) {
+  uint64_t bytes = 0;
+  const auto count_bytes = [&bytes]<typename T>(Array<T>&, int64_t count) {
+    bytes += static_cast<uint64_t>(count) * sizeof(T);
+  };
+  Workspace unused;
+  fill(unused, count_bytes, config, layout, max_rows, max_context_tokens, num_threads, numerics);
+  return bytes;
 }
 
 }  // namespace deepinfer

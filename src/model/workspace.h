@@ -21,6 +21,9 @@ struct ScorePlan {
 struct Workspace {
   static Result<Workspace> make(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
                                 int64_t max_context_tokens, int num_threads, Numerics numerics);
+  // What make() would allocate, without a byte of it.
+  static uint64_t planned_bytes(const ModelConfig& config, const KvLayout& layout, int64_t max_rows,
+                                int64_t max_context_tokens, int num_threads, Numerics numerics);
   uint64_t size_bytes() const { return buffers.size_bytes(Place::kHost); }
 
   Buffers buffers;  // owns what follows

@@ -65,6 +65,23 @@ class AsioHttpServer : public HttpServer {
     return start_threads();
   }
 
+  // What listen() would meet, without listening: the port is free for others at once.
+  Status try_addresses() {
+    const HttpServerOptions& options = state_.options;
+    RETURN_IF_ERROR(load_tls());
+    if (!options.host.empty()) {
+      RETURN_IF_ERROR(bind_tcp());
+      error_code ignored;
+      tcp_.acceptor.close(ignored);
+    }
+    error_code ec = asio::error::connection_refused;
+    if (!options.unix_socket_path.empty()) {
+      asio::local::stream_protocol::socket(io_).connect(options.unix_socket_path, ec);
+    }
+    if (!ec) return Error(Code::kIo, "cannot listen on Unix socket '{}': a server answers there", options.unix_socket_path);
+    return {};
+  }
+
   uint16_t port() const override { return port_; }
 
   void stop_accepting() override {
@@ -144,7 +161,7 @@ class AsioHttpServer : public HttpServer {
     return {};
   }
 
-  Status listen_tcp() {
+  Status bind_tcp() {
     const HttpServerOptions& options = state_.options;
     error_code ec;
     tcp::resolver resolver(io_);
@@ -156,8 +173,19 @@ class AsioHttpServer : public HttpServer {
     tcp_.acceptor.open(endpoint.protocol(), ec);
     if (!ec) tcp_.acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
     if (!ec) tcp_.acceptor.bind(endpoint, ec);
-    if (!ec) tcp_.acceptor.listen(asio::socket_base::max_listen_connections, ec);
-    if (ec) return Error(Code::kIo, "cannot listen on {}:{}: {}", options.host, options.port, ec.message());
+    if (ec) return tcp_error(ec);
+    return {};
+  }
+
+  Error tcp_error(error_code ec) const {
+    return Error(Code::kIo, "cannot listen on {}:{}: {}", state_.options.host, state_.options.port, ec.message());
+  }
+
+  Status listen_tcp() {
+    RETURN_IF_ERROR(bind_tcp());
+    error_code ec;
+    tcp_.acceptor.listen(asio::socket_base::max_listen_connections, ec);
+    if (ec) return tcp_error(ec);
     port_ = tcp_.acceptor.local_endpoint().port();
     accept(tcp_);
     return {};
@@ -254,6 +282,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(HttpServerOptions options,
   auto server = std::make_unique<AsioHttpServer>(std::move(options), std::move(handler));
   RETURN_IF_ERROR(server->listen());
   return std::unique_ptr<HttpServer>(std::move(server));
+}
+
+Status HttpServer::check(const HttpServerOptions& options) {
+  return AsioHttpServer(options, {}).try_addresses();
 }
 
 }  // namespace deepinfer

@@ -126,6 +126,8 @@ class HttpServer {
   // Listens and serves at once. kIo: an address can't be bound, or a file of TLS not read; kInvalidArgument:
   // the host has no address, or there is nothing to listen on.
   static Result<std::unique_ptr<HttpServer>> start(HttpServerOptions options, Handler handler);
+  // Whether start() would find its addresses free and its files readable, for a caller with long work before it.
+  static Status check(const HttpServerOptions& options);
   // Closes what is open, which calls on_closed of every running exchange, and joins the workers. No exchange
   // may be held after that.
   virtual ~HttpServer() = default;

@@ -747,11 +747,33 @@ TEST_F(HttpServerTest, BothListenersComeBackWhenDescriptorsDo) {
 TEST_F(HttpServerTest, ATakenPortIsAClearError) {
   start_echo();
   options_.port = server_->port();
+  const Status checked = HttpServer::check(options_);
   const auto second = HttpServer::start(options_, [](std::shared_ptr<HttpExchange>) {});
   ASSERT_FALSE(second.ok());
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().message(), second.error().message());
   EXPECT_EQ(second.error().code(), Code::kIo);
   EXPECT_EQ(second.error().message(),
             "cannot listen on 127.0.0.1:" + std::to_string(options_.port) + ": Address already in use");
+}
+
+TEST_F(HttpServerTest, ACheckLeavesAFreePortFree) {
+  start_echo();
+  options_.port = server_->port();
+  server_.reset();
+  EXPECT_TRUE(HttpServer::check(options_).ok());
+  EXPECT_TRUE(HttpServer::check(options_).ok());
+  start_echo();
+}
+
+TEST_F(HttpServerTest, ASocketFileThatAServerAnswersIsNotFree) {
+  options_.unix_socket_path = testing::TempDir() + "http_server_check.sock";
+  EXPECT_TRUE(HttpServer::check(options_).ok());
+  start_echo();
+  HttpServerOptions second = options_;
+  second.port = 0;
+  ASSERT_FALSE(HttpServer::check(second).ok());
+  EXPECT_NE(HttpServer::check(second).error().message().find("http_server_check.sock"), std::string::npos);
 }
 
 TEST_F(HttpServerTest, AHostWithoutAddressIsAClearError) {

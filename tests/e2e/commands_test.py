@@ -260,8 +260,9 @@ def test_a_made_checkpoint_runs_and_has_what_other_engines_ask_for(tmp_path):
     assert ended.returncode == 0, ended
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (out / name).read_bytes() == (served.MODEL_DIRECTORY / name).read_bytes()
-    ended = run("generate", "--model", str(out), "--ids", "0,17,42", "--max-tokens", "3", "--json")
-    assert ended.returncode == 0 and len(json.loads(ended.stdout)["ids"]) <= 3
+    for prompt in (("--ids", "0,17,42"), ("--prompt", "What is 34 + 57?")):
+        ended = run("generate", "--model", str(out), *prompt, "--max-tokens", "3", "--json")
+        assert ended.returncode == 0 and len(json.loads(ended.stdout)["ids"]) <= 3
 
 
 # ---- the weights cache ----
