@@ -295,8 +295,8 @@ Result<std::vector<int32_t>> parse_ids(std::string_view list) {
     int32_t id = -1;
     const auto [end, fault] = std::from_chars(part.data(), part.data() + part.size(), id);
     if (fault != std::errc() || end != part.data() + part.size() || id < 0) {
-      return Error(Code::kInvalidArgument, "found '{}' as number {}, expected token ids with commas between them", part,
-                   ids.size() + 1);
+      return Error(Code::kInvalidArgument, "found '{}', expected token ids with commas between them (at number {})",
+                   part, ids.size() + 1);
     }
     ids.push_back(id);
     if (part.size() == list.size()) return ids;

@@ -194,7 +194,9 @@ std::string json_text(const std::string& directory, const CheckpointReport& repo
 
 // Whether tokenizer.json can be read and belongs to the weights.
 Status check_tokenizer(const std::string& path, const ModelConfig& config) {
-  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::load(path));
+  const auto loaded = Tokenizer::load(path);
+  if (!loaded.ok()) return loaded.error().in(kTokenizerFile);
+  const Tokenizer& tokenizer = *loaded;
   if (tokenizer.vocab_size() > config.vocab_size) {
     return Error(Code::kInvalidArgument, "tokenizer.json: found {} ids, expected at most {} (vocab_size of config.json)",
                  tokenizer.vocab_size(), config.vocab_size);

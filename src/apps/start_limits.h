@@ -16,9 +16,9 @@ struct StartLimits {
     uint64_t most = 0;
     std::string what;
   };
-  std::vector<Bound> memory;         // bytes that may be in use
-  std::vector<Bound> address_space;  // bytes that may be mapped
-  std::vector<Bound> threads;        // that may be started now
+  std::vector<Bound> memory = {};         // bytes that may be in use
+  std::vector<Bound> address_space = {};  // bytes that may be mapped
+  std::vector<Bound> threads = {};        // that may be started now
 };
 
 // Of this process. `root` stands before /proc and /sys; limits of the kernel (getrlimit) are added when it is empty.

@@ -145,6 +145,8 @@ def test_a_prompt_that_the_model_cannot_take_is_refused(arguments, part):
         (["generate", "--model", MODEL, "--ids", ""], "--ids: found '', expected token ids"),
         (["generate", "--model", MODEL, "--ids", "1,x"], "--ids: found 'x', expected token ids"),
         (["generate", "--model", MODEL, "--ids", "-1"], "--ids: found '-1', expected token ids"),
+        (["generate", "--model", MODEL, "--ids", "1,,2"], "--ids: found '', expected token ids"),
+        (["generate", "--model", MODEL, "--ids", "1,2,"], "(at number 3)"),
         (["generate", "--model", MODEL, "--ids", "99999999999"], "--ids"),
         ([*IDS[:-2], "--temperature", "nan"], "temperature: found nan"),
         ([*IDS[:-2], "--temperature", "-1"], "temperature: found -1"),
@@ -153,7 +155,9 @@ def test_a_prompt_that_the_model_cannot_take_is_refused(arguments, part):
         ([*IDS, "--max-tokens", "-1"], "--max-tokens"),
         ([*IDS, "--threads", "-1"], "--threads"),
         ([*IDS, "--threads", "9999"], "--threads"),
-        ([*IDS, "--seed", "-1"], "--seed"),
+        ([*IDS, "--seed", "-1"], "--seed: found '-1', expected 0 to 18446744073709551615"),
+        ([*IDS, "--seed", "18446744073709551616"], "--seed: found '18446744073709551616', expected 0 to"),
+        (["verify", "--model", MODEL, "--golden", MODEL, "--threads", "513"], "not in range 1 to 512"),
         ([*IDS, "--thinking", "maybe"], "--thinking"),
         (["serve", "--model", MODEL, "--threads", "-1"], "--threads: Value -1 not in range 0 to 512"),
         (["serve", "--model", MODEL, "--port", "70000"], "--port"),
@@ -248,6 +252,37 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(model):
         ended = run(*command, "--model", str(model))
         assert ended.returncode == 1
         assert r"a\x0ab\x1b[31m: not found" in ended.stdout + ended.stderr
+
+
+def test_an_answer_that_the_context_cuts_is_announced():
+    ended = run("generate", "--model", MODEL, "--ids", "0,17,42", "--max-tokens", "100000", "--temperature", "0")
+    assert ended.returncode == 0
+    assert "--max-tokens 100000: the context of 8192 tokens has room for 8189" in ended.stderr
+
+
+def test_an_id_without_a_token_is_an_error():
+    ended = run("detokenize", "--model", MODEL, input='{"ids": [3, 2048]}\n{"ids": [3]}\n')
+    assert ended.returncode == 1
+    first, second = map(json.loads, ended.stdout.splitlines())
+    assert first == {"error": "line 1: ids[1]: found 2048, expected 0 to 2047"} and set(second) == {"text"}
+
+
+def without_last_token(text):
+    tokenizer = json.loads(text)
+    vocabulary = tokenizer["model"]["vocab"]
+    del vocabulary[max(vocabulary, key=vocabulary.get)]
+    tokenizer["model"]["merges"].pop()
+    return json.dumps(tokenizer)
+
+
+@pytest.mark.parametrize("damage", [lambda text: "{", lambda text: text[:-5], without_last_token])
+def test_inspect_reads_the_tokenizer(model, damage):
+    path = model / "tokenizer.json"
+    replace(path, damage(path.read_text()))
+    ended = run("inspect", "--model", str(model), "--json")
+    assert ended.returncode == 1, ended.stdout
+    (fault,) = json.loads(ended.stdout)["faults"]
+    assert fault.startswith("tokenizer.json: ")
 
 
 # ---- make-checkpoint ----

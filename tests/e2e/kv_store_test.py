@@ -87,7 +87,9 @@ def tier(request, tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    redis = subprocess.Popen(["redis-server", "--port", str(port), "--save", "", "--dir", tmp_path], stdout=subprocess.DEVNULL)
+    # The package redis-tools has the server under another name and, unlike redis-server, starts no service.
+    command = ["redis-server", "--port", str(port), "--save", "", "--dir", tmp_path]
+    redis = subprocess.Popen(command, executable="/usr/bin/redis-check-rdb", stdout=subprocess.DEVNULL)
     for _ in range(200):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import json
+import re
+import resource
 import socket
 import subprocess
 import time
@@ -272,3 +274,33 @@ def test_a_taken_port_is_a_clear_error(server):
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1
     assert f"cannot listen on 127.0.0.1:{server.port}: Address already in use" in ended.stderr
+    assert "memory plan" not in ended.stderr  # told before the model is looked at
+
+
+def start_and_stop(*options, **process_options):
+    """The log of a server that listens and is stopped, or of one that refuses to start."""
+    command = [served.BINARY, "serve", "--model", served.MODEL_DIRECTORY, "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **process_options)
+    for line in process.stdout:
+        if line.startswith("listening"):
+            process.terminate()
+    return process.wait(60), process.stderr.read()
+
+
+def test_a_plan_that_does_not_fit_is_refused_with_a_value_that_does():
+    limit = 1 << 30
+    limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))}
+    code, log = start_and_stop("--kv-blocks", "200000", **limited)
+    assert code == 1
+    plan, refusal = log.splitlines()
+    assert "memory plan" in plan
+    fitting = re.search(r"ulimit -d\) is 1024 MiB: --kv-blocks (\d+) would fit$", refusal)[1]
+    code, log = start_and_stop("--kv-blocks", fitting, **limited)
+    assert code == 0, log
+
+
+def test_a_context_beyond_the_model_is_said_and_takes_no_memory():
+    code, log = start_and_stop("--max-context-tokens", "1000000")
+    assert code == 0
+    assert "--max-context-tokens 1000000: the context of this model ends at 8192, which is used" in log
+    assert "(2048 of 128 tokens)" in log

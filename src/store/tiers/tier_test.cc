@@ -263,7 +263,7 @@ class RedisServer {
     pid_ = ::fork();
     if (pid_ == 0) {
       const std::string text = std::to_string(port);
-      ::execlp("redis-server", "redis-server", "--port", text.c_str(), "--bind", "127.0.0.1", "--save", "",
+      ::execlp("redis-check-rdb", "redis-server", "--port", text.c_str(), "--bind", "127.0.0.1", "--save", "",
                "--appendonly", "no", "--logfile", "/dev/null", "--dir", "/tmp", "--requirepass", password_.c_str(),
                static_cast<char*>(nullptr));
       ::_exit(127);
