@@ -343,6 +343,10 @@ void busy_disk(const Setup& setup) {
 
 int main(int argc, char** argv) {
   using namespace deepinfer;
+  if (argc > 1 && argv[1][0] == '-') {
+    fmt::print("usage: engine_bench [MODEL [THREADS [overhead | throughput | mixed | prefix_hit | busy_disk]]]\n");
+    return std::string_view(argv[1]) == "--help" ? 0 : 2;
+  }
   const Setup setup = {argc > 1 ? argv[1] : source_path("models/mini"), argc > 2 ? std::atoi(argv[2]) : 1};
   fmt::print("engine_bench: {}, {} compute thread(s), priority {}; medians\n", setup.directory, setup.threads,
              bench::raise_priority());

@@ -48,12 +48,13 @@ export function App({ store }) {
 }
 
 function ModelChoice({ store }) {
-  const { models, model, connection } = store.state;
+  const { models, model, connection, asksForKey } = store.state;
   if (connection !== "ready") {
     return (
       <span class="connection" role={connection === "connecting" ? undefined : "alert"}>
         {connection === "connecting" ? "connecting…" : connection}
-        {connection !== "connecting" && <button type="button" class="quiet" onClick={() => store.connect()}>Try again</button>}
+        {asksForKey && <KeyForm store={store} />}
+        {connection !== "connecting" && !asksForKey && <button type="button" class="quiet" onClick={() => store.connect()}>Try again</button>}
       </span>
     );
   }
@@ -62,6 +63,20 @@ function ModelChoice({ store }) {
     <select aria-label="Model" value={model} onChange={(event) => store.chooseModel(event.currentTarget.value)}>
       {models.map((name) => <option value={name}>{name}</option>)}
     </select>
+  );
+}
+
+// Kept with the settings, in this browser.
+function KeyForm({ store }) {
+  const onSubmit = (event) => {
+    event.preventDefault();
+    store.changeSettings({ api_key: new FormData(event.currentTarget).get("key") });
+  };
+  return (
+    <form class="key" onSubmit={onSubmit}>
+      <input type="password" name="key" aria-label="API key" placeholder="API key" autocomplete="off" required />
+      <button type="submit" class="quiet">Use</button>
+    </form>
   );
 }
 

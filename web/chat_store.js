@@ -24,6 +24,7 @@ export class ChatStore {
       models: [],
       model: "",
       connection: "connecting", // or "ready", or the reason why not
+      asksForKey: false, // the server wants a key, or another one
       running: new Set(), // ids of chats with an answer under way
       notice: "", // what a screen reader should say
     };
@@ -46,9 +47,12 @@ export class ChatStore {
   async connect() {
     try {
       const models = await listModels(this.state.settings.api_key);
-      this.#set({ models, model: models[0], connection: "ready" });
+      this.#set({ models, model: models[0], connection: "ready", asksForKey: false });
     } catch (error) {
-      this.#set({ connection: error.status ? error.message : "The server cannot be reached." });
+      const asksForKey = error.status === 401;
+      const asked = this.state.settings.api_key ? "The server does not accept this key." : "The server asks for a key.";
+      const reason = error.status ? error.message : "The server cannot be reached.";
+      this.#set({ connection: asksForKey ? asked : reason, asksForKey });
     }
   }
 

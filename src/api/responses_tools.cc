@@ -8,7 +8,7 @@
 namespace deepinfer {
 namespace {
 
-Result<ToolDefinition> parse_function(const JsonRef& field) {
+Result<ToolDefinition> parse_flat_function(const JsonRef& field) {
   ToolDefinition tool;
   ASSIGN_OR_RETURN(tool.name, required_string(field["name"]));
   RETURN_IF_ERROR(check_tool_name(field["name"], tool.name));
@@ -70,7 +70,7 @@ Status add_namespace(const JsonRef& field, std::vector<ToolDefinition>& tools) {
                    "Currently {} tools are not allowed inside a namespace. Found {} tool '{}' in {}.", type,
                    type, member_name, member.path());
     }
-    ASSIGN_OR_RETURN(ToolDefinition tool, parse_function(member));
+    ASSIGN_OR_RETURN(ToolDefinition tool, parse_flat_function(member));
     if (!names.insert(tool.name).second) {
       return Error(Code::kInvalidArgument, "{}: Tool names within a namespace must be unique.", field.path());
     }
@@ -91,7 +91,7 @@ Result<ToolDefinition> parse_tool_search(const JsonRef& field) {
   return tool;
 }
 
-Status choose_allowed(const JsonRef& field, Conversation& conversation) {
+Status choose_allowed_tools(const JsonRef& field, Conversation& conversation) {
   ASSIGN_OR_RETURN(const auto allowed, required_array(field["tools"]));
   std::vector<std::string> names;
   for (const JsonRef& tool : allowed) {
@@ -148,7 +148,7 @@ Result<std::vector<ToolDefinition>> parse_responses_tools(const JsonRef& field, 
     const bool client_search = type == "tool_search" && element["execution"].string().ok() &&
                                *element["execution"].string() == "client";
     if (type != "function" && type != "custom" && !client_search) continue;  // tools that a server would run
-    ASSIGN_OR_RETURN(ToolDefinition tool, type == "function" ? parse_function(element)
+    ASSIGN_OR_RETURN(ToolDefinition tool, type == "function" ? parse_flat_function(element)
                                           : type == "custom" ? parse_custom_tool(element)
                                                              : parse_tool_search(element));
     if (rule == ToolNamesRule::kUnique && !names.insert(tool.name).second) {
@@ -179,7 +179,7 @@ Status parse_responses_choice(const JsonRef& field, Conversation& conversation) 
     ASSIGN_OR_RETURN(const std::string name, required_string(field["name"]));
     return choose_tool(name, field, conversation);
   }
-  if (type == "allowed_tools") return choose_allowed(field, conversation);
+  if (type == "allowed_tools") return choose_allowed_tools(field, conversation);
   return {};  // tools that a server would run
 }
 

@@ -52,13 +52,9 @@ CLI::Option* add_weights_cache_option(CLI::App& parser, std::string& directory) 
 }
 
 CLI::Option* add_numerics_option(CLI::App& parser, Numerics& numerics) {
-  const auto set = [&numerics](const std::string& name) {
-    numerics = name == "fast" ? Numerics::kFast : Numerics::kExact;
-  };
-  return parser
-      .add_option_function<std::string>("--numerics", set,
-                                        "exact, or fast: routed experts with INT8 activations, other numbers")
-      ->check(CLI::IsMember({"exact", "fast"}))
+  return add_choice_option<Numerics>(parser, "--numerics", numerics,
+                                     {{"exact", Numerics::kExact}, {"fast", Numerics::kFast}},
+                                     "exact, or fast: routed experts with INT8 activations, other numbers")
       ->default_str("exact");
 }
 

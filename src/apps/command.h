@@ -11,9 +11,11 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "kernels/ops.h"
@@ -60,6 +62,17 @@ CLI::Option* add_path_option(CLI::App& parser, const std::string& name, std::str
 CLI::Option* add_threads_option(CLI::App& parser, int& threads);
 // --weights-cache, a directory (apps/weights_cache.h).
 CLI::Option* add_weights_cache_option(CLI::App& parser, std::string& directory);
+// An option whose value is one of these names; help shows them.
+template <typename T>
+CLI::Option* add_choice_option(CLI::App& parser, const std::string& name, T& value,
+                               const std::map<std::string, T>& choices, const std::string& description) {
+  std::vector<std::string> names;
+  for (const auto& [choice, meaning] : choices) names.push_back(choice);
+  return parser
+      .add_option_function<std::string>(
+          name, [&value, choices](const std::string& choice) { value = choices.at(choice); }, description)
+      ->check(CLI::IsMember(names));
+}
 // --numerics exact or fast (docs/numerics.md).
 CLI::Option* add_numerics_option(CLI::App& parser, Numerics& numerics);
 

@@ -1,7 +1,8 @@
 #include "apps/engine_flags.h"
 
-#include <map>
+#include <algorithm>
 
+#include "apps/command.h"
 #include "base/checked_math.h"
 #include "engine/memory_plan.h"
 #include "recipe/recipe.h"
@@ -65,19 +66,15 @@ void add_speculation_flags(CLI::App& parser, SpeculationOptions& options) {
   parser.add_flag_callback(
       "--no-speculation", [&options] { options.proposer = DraftProposer::kOff; },
       "no drafts: one token a step");
-  parser
-      .add_option(
-          "--speculation-sampling", options.sampling,
-          "how drafts are verified: deterministic gives the text that no drafts give; rejection the same "
-          "distribution")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, SpeculationSampling>{{"deterministic", SpeculationSampling::kDeterministic},
-                                                     {"rejection", SpeculationSampling::kRejection}}));
-  parser
-      .add_option("--draft-proposer", options.proposer,
-                  "dspark, or ngram, which copies what followed the same tokens before")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, DraftProposer>{
-          {"dspark", DraftProposer::kDspark}, {"ngram", DraftProposer::kNgram}}));
+  add_choice_option<SpeculationSampling>(
+      parser, "--speculation-sampling", options.sampling,
+      {{"deterministic", SpeculationSampling::kDeterministic}, {"rejection", SpeculationSampling::kRejection}},
+      "how drafts are verified: deterministic gives the text that no drafts give; rejection the same distribution")
+      ->default_str("deterministic");
+  add_choice_option<DraftProposer>(parser, "--draft-proposer", options.proposer,
+                                   {{"dspark", DraftProposer::kDspark}, {"ngram", DraftProposer::kNgram}},
+                                   "dspark, or ngram, which copies what followed the same tokens before")
+      ->default_str("dspark");
   parser
       .add_option("--fixed-drafts", options.fixed_drafts, "verify always so many; by default as many as pay")
       ->check(CLI::Range(int64_t{0}, int64_t{8}));
@@ -99,7 +96,8 @@ Result<StartNeeds> plan_start(const Checkpoint& checkpoint, const ModelOptions& 
   return StartNeeds{
       .plan = plan_engine_memory(plan, model, engine),
       .context_blocks = static_cast<int64_t>(ceil_div(model.max_context_tokens, kBlockTokens)),
-      .threads = std::max(2 * compute, compute + static_cast<uint64_t>(other_threads)),  // weights are read by twice as many
+      .threads =
+          std::max(2 * compute, compute + static_cast<uint64_t>(other_threads)),  // weights are read by twice as many
       .thread_flags = other_threads > 0 ? "--threads or --http-threads" : "--threads"};
 }
 

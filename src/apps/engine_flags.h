@@ -31,7 +31,8 @@ void add_context_mode_flags(CLI::App& parser, ContextMode& mode);
 // The ids by which the engine sees where the model speaks. None when the tokenizer has no such tokens.
 TurnTokens turn_tokens_of(const Tokenizer& tokenizer);
 void apply(const EngineFlags& flags, ModelOptions& options);
-// What the engine will need, before anything large is allocated; `other_threads`: those that the command starts besides.
+// What the engine will need, before anything large is allocated; `other_threads`: those that the command starts
+// besides.
 Result<StartNeeds> plan_start(const Checkpoint& checkpoint, const ModelOptions& model, const EngineFlags& flags,
                               int other_threads);
 // The engine and, before it so that it outlives it, its trace (null without --trace).

@@ -239,10 +239,10 @@ Result<ExitCode> generate(const GenerateOptions& options) {
   model_options.num_threads = options.threads;
   model_options.numerics = options.numerics;
   model_options.max_context_tokens = std::ssize(prompt.ids) + options.max_tokens;
-  if (settle_options(checkpoint.config(), model_options)) {
+  const bool cut = settle_options(checkpoint.config(), model_options);
+  if (const int64_t room = model_options.max_context_tokens - std::ssize(prompt.ids); cut && room > 0) {
     print_note("note: --max-tokens {}: the context of {} tokens has room for {} after the prompt\n", options.max_tokens,
-               model_options.max_context_tokens,
-               std::max<int64_t>(model_options.max_context_tokens - std::ssize(prompt.ids), 0));
+               model_options.max_context_tokens, room);
   }
   EngineFlags one_answer;
   one_answer.max_running = 1;

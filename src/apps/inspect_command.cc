@@ -198,7 +198,8 @@ Status check_tokenizer(const std::string& path, const ModelConfig& config) {
   if (!loaded.ok()) return loaded.error().in(kTokenizerFile);
   const Tokenizer& tokenizer = *loaded;
   if (tokenizer.vocab_size() > config.vocab_size) {
-    return Error(Code::kInvalidArgument, "tokenizer.json: found {} ids, expected at most {} (vocab_size of config.json)",
+    return Error(Code::kInvalidArgument,
+                 "tokenizer.json: found {} ids, expected at most {} (vocab_size of config.json)",
                  tokenizer.vocab_size(), config.vocab_size);
   }
   if (config.engram_layer_ids.empty()) return {};

@@ -82,8 +82,8 @@ int run_or_say_why(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail(Error(Code::kResourceExhausted, "out of memory"));
   } catch (const std::system_error& error) {
-    return fail(Error(Code::kResourceExhausted, "the system refuses a thread or a file: {}; see ulimit -a, and lower --threads",
-                      error.what()));
+    return fail(Error(Code::kResourceExhausted,
+                      "the system refuses a thread or a file: {}; see ulimit -a, and lower --threads", error.what()));
   }
 }
 

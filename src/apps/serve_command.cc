@@ -7,12 +7,12 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/api_key.h"
+#include "apps/checkpoint_digest.h"
 #include "apps/engine_flags.h"
 #include "apps/kv_store.h"
 #include "apps/load_model.h"
@@ -20,8 +20,10 @@
 #include "apps/stop_signals.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/read_file.h"
 #include "gateway/gateway.h"
 #include "gateway/kv_admin.h"
+#include "json/json.h"
 #include "speculate/calibration.h"
 
 namespace deepinfer {
@@ -50,7 +52,7 @@ constexpr char kServeExamples[] = R"(Serves Chat Completions, Responses, Message
 /openapi.json says all of it. The first Ctrl-C ends running answers cleanly, the second the program.
 
 Examples:
-  deepinfer serve --model models/mini --served-model-name deepinfer-mini
+  deepinfer serve --model models/mini
   deepinfer serve --model /data/DeepSeek-V4.1-Flash --host 0.0.0.0 --api-key-file key.txt --threads 32
   deepinfer serve --model DIR --tls-certificate cert.pem --tls-key key.pem --api-key-file key.txt
   deepinfer serve --model DIR --response-store responses.sqlite
@@ -58,8 +60,15 @@ Examples:
   curl -N http://127.0.0.1:8000/v1/chat/completions -d '{"model": "deepinfer-mini", "stream": true,
     "messages": [{"role": "user", "content": "What is 34 + 57?"}]}')";
 
-// "models/mini/" is served as "mini".
-std::string directory_name(const std::string& directory) {
+// The name that the checkpoint gives itself ("_name_or_path" of config.json), else that of its directory.
+std::string default_name(const std::string& directory) {
+  if (const auto text = ReadFile::read_text(directory + "/config.json", kSmallFile); text.ok()) {
+    const auto config = parse_json(*text);
+    const JsonValue* name = config.ok() ? config->find("_name_or_path") : nullptr;
+    const std::string own =
+        name != nullptr && name->string() != nullptr ? std::filesystem::path(*name->string()).filename().string() : "";
+    if (!own.empty()) return own;
+  }
   const std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
@@ -141,12 +150,12 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   model_options.numerics = options.numerics;
   model_options.max_context_tokens = options.max_context_tokens;
   if (settle_options(checkpoint.config(), model_options)) {
-    log::warn("--max-context-tokens {}: the context of this model ends at {}, which is used", options.max_context_tokens,
-              model_options.max_context_tokens);
+    log::warn("--max-context-tokens {}: the context of this model ends at {}, which is used",
+              options.max_context_tokens, model_options.max_context_tokens);
   }
   apply(options.engine_flags, model_options);
-  ASSIGN_OR_RETURN(const StartNeeds needs, plan_start(checkpoint, model_options, options.engine_flags,
-                                                      options.gateway.http.num_threads + 8));
+  ASSIGN_OR_RETURN(const StartNeeds needs,
+                   plan_start(checkpoint, model_options, options.engine_flags, options.gateway.http.num_threads + 8));
   log::info("{}", needs.plan.text());
   RETURN_IF_ERROR(check_start(needs, read_start_limits()));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
@@ -198,7 +207,7 @@ Status serve(const ServeOptions& options, StopSignals& signals) {
   gateway_options.running_answers = options.engine_flags.max_running;
   gateway_options.waiting_answers = options.engine_flags.engine.max_queued_requests;
   gateway_options.served_model_name =
-      options.served_model_name.empty() ? directory_name(options.model_directory) : options.served_model_name;
+      options.served_model_name.empty() ? default_name(options.model_directory) : options.served_model_name;
   gateway_options.system_fingerprint = "deepinfer-" DEEPINFER_VERSION;
   gateway_options.context_mode = options.engine_flags.engine.context_mode;
   gateway_options.grammar_worker = {"/proc/self/exe", "grammar-worker"};
@@ -267,22 +276,15 @@ void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
       ->transform(CLI::AsSizeValue(false));
   parser.add_option("--allow-origin", options.allow_origin,
                     "origin whose pages may ask, or *; by default only the page served here");
-  const std::map<std::string, PromptProfile> profiles = {{"recipe", PromptProfile::kRecipe},
-                                                         {"reference", PromptProfile::kReference}};
-  parser
-      .add_option("--prompt-profile", options.prompt_format.profile,
-                  "prompts as DeepSeek's service makes them (recipe), or the encoder beside the weights")
-      ->transform(CLI::CheckedTransformer(profiles))
+  add_choice_option<PromptProfile>(
+      parser, "--prompt-profile", options.prompt_format.profile,
+      {{"recipe", PromptProfile::kRecipe}, {"reference", PromptProfile::kReference}},
+      "prompts as DeepSeek's service makes them (recipe), or the encoder beside the weights")
       ->default_str("recipe");
-  const std::map<std::string, bool> effort_tables = {{"release", false}, {"prerelease", true}};
-  parser
-      .add_option("--effort-table", options.prompt_format.prerelease_efforts,
-                  "numbers of the efforts: 50, 75, 75, 100, or 25, 50, 75, 100 of the model's prerelease")
-      ->transform(CLI::CheckedTransformer(effort_tables))
+  add_choice_option<bool>(parser, "--effort-table", options.prompt_format.prerelease_efforts,
+                          {{"release", false}, {"prerelease", true}},
+                          "numbers of the efforts: 50, 75, 75, 100, or 25, 50, 75, 100 of the model's prerelease")
       ->default_str("release");
-  parser.add_flag("--strict-max-tokens", options.strict_max_tokens,
-                  "refuse a max_tokens that the context has no room for, as DeepSeek's service does; by default the "
-                  "answer gets what is left");
   parser.add_flag("--split-call-markup", options.prompt_format.split_call_markup,
                   "put U+200B into a closing tag that stands in the arguments of an earlier call");
   parser.add_option("--response-store", options.response_store_path,
@@ -308,8 +310,9 @@ Command add_serve_command(CLI::App& program) {
   CLI::App* parser = program.add_subcommand("serve", "answer chat requests over HTTP");
   parser->footer(kServeExamples);
   add_path_option(*parser, "--model", options->model_directory, "directory of the checkpoint")->required();
-  parser->add_option("--served-model-name", options->served_model_name,
-                     "name that clients use; the directory's name by default");
+  parser->add_option(
+      "--served-model-name", options->served_model_name,
+      "name that clients use; that of the checkpoint (_name_or_path in config.json) or its directory by default");
   add_gateway_options(*parser, options->gateway);
   add_api_key_options(*parser, options->api_key);
   parser->add_flag("--insecure", options->insecure, "listen beyond this machine without a key");

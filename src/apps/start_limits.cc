@@ -16,10 +16,12 @@
 namespace deepinfer {
 namespace {
 
-constexpr uint64_t kProgramBytes = uint64_t{96} << 20;  // program, libraries, tokenizer, buffers
+constexpr uint64_t kProgramBytes = uint64_t{96} << 20;     // program, libraries, tokenizer, buffers
 constexpr uint64_t kThreadAddresses = uint64_t{10} << 20;  // a stack and what the allocator reserves
 
-uint64_t mebibytes(uint64_t bytes) { return (bytes + (1 << 20) - 1) >> 20; }
+uint64_t mebibytes(uint64_t bytes) {
+  return (bytes + (1 << 20) - 1) >> 20;
+}
 
 // The number that a file of one line begins with; nullopt for "max" and for a file that is not there.
 std::optional<uint64_t> read_number(const std::filesystem::path& path) {
@@ -35,7 +37,8 @@ void add_ram(const std::string& root, StartLimits& limits) {
     std::istringstream words(line);
     std::string name;
     uint64_t kibibytes = 0;
-    if (words >> name >> kibibytes && name == "MemTotal:") limits.memory.push_back({kibibytes << 10, "this machine's memory"});
+    if (words >> name >> kibibytes && name == "MemTotal:")
+      limits.memory.push_back({kibibytes << 10, "this machine's memory"});
   }
 }
 
@@ -75,7 +78,8 @@ void add_cgroups(const std::string& root, StartLimits& limits) {
 void add_kernel_limits(StartLimits& limits) {
   const auto add = [](auto resource, std::string what, std::vector<StartLimits::Bound>& bounds) {
     rlimit limit = {};
-    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) bounds.push_back({limit.rlim_cur, std::move(what)});
+    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+      bounds.push_back({limit.rlim_cur, std::move(what)});
   };
   add(RLIMIT_AS, "the limit of address space (ulimit -v)", limits.address_space);
   add(RLIMIT_DATA, "the limit of data (ulimit -d)", limits.memory);
@@ -86,7 +90,8 @@ void add_kernel_limits(StartLimits& limits) {
 std::string helping_flag(const StartNeeds& needs, uint64_t most) {
   const MemoryPlan& model = needs.plan.model;
   if (model.weight_bytes + kProgramBytes > most) return "the weights alone do not fit, so it takes another machine";
-  const uint64_t block = model.kv_block_bytes + BlockCache::kBytesPerBlock + (needs.plan.swap_bytes > 0 ? model.kv_block_bytes / 4 : 0);
+  const uint64_t block =
+      model.kv_block_bytes + BlockCache::kBytesPerBlock + (needs.plan.swap_bytes > 0 ? model.kv_block_bytes / 4 : 0);
   const uint64_t blocks = block * model.kv_blocks, total = needs.plan.total_bytes() + kProgramBytes;
   const uint64_t rest = total - std::min(total, blocks);
   const auto fitting = rest < most ? static_cast<int64_t>((most - rest) / block) : 0;

@@ -26,8 +26,8 @@ StartLimits read_start_limits(const std::string& root = "");
 
 struct StartNeeds {
   EngineMemoryPlan plan;
-  int64_t context_blocks = 1;  // KV blocks of one whole context
-  uint64_t threads = 1;        // most at once
+  int64_t context_blocks = 1;              // KV blocks of one whole context
+  uint64_t threads = 1;                    // most at once
   std::string thread_flags = "--threads";  // that lower their number
 };
 

@@ -16,7 +16,8 @@ constexpr uint64_t kMiB = 1 << 20;
 // Weights of 100 MiB, 1,000 KV blocks of 1 MiB (10 a context), 50 MiB for the rest.
 StartNeeds needs_of(uint64_t threads = 4) {
   StartNeeds needs;
-  needs.plan.model = {.weight_bytes = 100 * kMiB, .kv_block_bytes = kMiB, .kv_blocks = 1000, .workspace_bytes = 50 * kMiB};
+  needs.plan.model = {
+      .weight_bytes = 100 * kMiB, .kv_block_bytes = kMiB, .kv_blocks = 1000, .workspace_bytes = 50 * kMiB};
   needs.context_blocks = 10;
   needs.threads = threads;
   needs.thread_flags = "--threads or --http-threads";
@@ -30,8 +31,10 @@ std::string refusal(const StartNeeds& needs, const StartLimits& limits) {
 
 TEST(StartLimits, TheSentenceHasBothNumbersAndTheFlagThatHelps) {
   EXPECT_EQ(refusal(needs_of(), {.memory = {{4096 * kMiB, "this machine's memory"}}}), "");
-  const std::string text = refusal(needs_of(), {.memory = {{600 * kMiB, "the memory limit of cgroup /a (memory.max)"}}});
-  EXPECT_THAT(text, HasSubstr("takes 1246 MiB and the memory limit of cgroup /a (memory.max) is 600 MiB: --kv-blocks "));
+  const std::string text =
+      refusal(needs_of(), {.memory = {{600 * kMiB, "the memory limit of cgroup /a (memory.max)"}}});
+  EXPECT_THAT(text,
+              HasSubstr("takes 1246 MiB and the memory limit of cgroup /a (memory.max) is 600 MiB: --kv-blocks "));
   StartNeeds fewer = needs_of();
   fewer.plan.model.kv_blocks = std::stoull(text.substr(text.find("--kv-blocks ") + 12));
   EXPECT_EQ(refusal(fewer, {.memory = {{600 * kMiB, ""}}}), "") << text;
@@ -40,7 +43,8 @@ TEST(StartLimits, TheSentenceHasBothNumbersAndTheFlagThatHelps) {
 }
 
 TEST(StartLimits, WhereNoWholeContextFitsOtherFlagsAreNamed) {
-  EXPECT_THAT(refusal(needs_of(), {.memory = {{250 * kMiB, "this machine's memory"}}}), HasSubstr("lower --max-running"));
+  EXPECT_THAT(refusal(needs_of(), {.memory = {{250 * kMiB, "this machine's memory"}}}),
+              HasSubstr("lower --max-running"));
   EXPECT_THAT(refusal(needs_of(), {.memory = {{150 * kMiB, "this machine's memory"}}}), HasSubstr("the weights alone"));
 }
 

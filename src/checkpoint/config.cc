@@ -180,6 +180,7 @@ void read_top(ConfigReader& top, ModelConfig& config) {
   top.token_id("pad_token_id", config.pad_token_id);
   if (top.given("image_token_id")) top.token_id("image_token_id", config.image_token_id.emplace(0));
   top.ignore("transformers_version");
+  top.ignore("_name_or_path");  // for whoever shows a name
   if (auto quantization = top.object("quantization_config")) read_quantization(*quantization);
 }
 

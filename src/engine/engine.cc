@@ -5,14 +5,14 @@
 #include <thread>
 
 #include "base/log.h"
+#include "cache/keys.h"
 #include "engine/executor.h"
 #include "engine/inbox.h"
 #include "engine/loop.h"
 #include "engine/memory_plan.h"
 #include "engine/stats.h"
-#include "model/model.h"
 #include "engine/store_queue.h"
-#include "cache/keys.h"
+#include "model/model.h"
 
 namespace deepinfer {
 namespace {

@@ -46,15 +46,12 @@ TEST(LoadTest, ThePlanIsWhatIsAllocated) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.error().message();
   std::vector<int32_t> map(static_cast<size_t>(checkpoint->config().vocab_size));
   for (size_t id = 0; id < map.size(); ++id) {
-    map[id] = static_cast<int32_t>(std::min<int64_t>(static_cast<int64_t>(id),
-                                                     checkpoint->config().engram_compressed_vocab_size - 1));
+    map[id] = static_cast<int32_t>(
+        std::min<int64_t>(static_cast<int64_t>(id), checkpoint->config().engram_compressed_vocab_size - 1));
   }
   for (const Numerics numerics : {Numerics::kExact, Numerics::kFast}) {
-    const ModelOptions options = {.numerics = numerics,
-                                  .num_threads = 3,
-                                  .max_context_tokens = 700,
-                                  .max_sequences = 5,
-                                  .max_batch_tokens = 77};
+    const ModelOptions options = {
+        .numerics = numerics, .num_threads = 3, .max_context_tokens = 700, .max_sequences = 5, .max_batch_tokens = 77};
     const auto plan = Model::plan(*checkpoint, options);
     const auto model = Model::load(*checkpoint, map, options);
     ASSERT_TRUE(plan.ok() && model.ok());

@@ -276,7 +276,8 @@ void load_layer(WeightReader& reader, const ModelConfig& config, const LayerPlan
   if (plan.engram) load_engram(reader, prefix + "engram.", out.engram.emplace());
 }
 
-void note_all(WeightReader& reader, const ModelConfig& config, const std::vector<LayerPlan>& plan, ModelWeights& weights) {
+void note_all(WeightReader& reader, const ModelConfig& config, const std::vector<LayerPlan>& plan,
+              ModelWeights& weights) {
   reader.raw("embed.weight", weights.embed);
   reader.bf16("head.weight", weights.head);
   reader.vector("norm.weight", weights.norm);

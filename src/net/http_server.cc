@@ -78,7 +78,8 @@ class AsioHttpServer : public HttpServer {
     if (!options.unix_socket_path.empty()) {
       asio::local::stream_protocol::socket(io_).connect(options.unix_socket_path, ec);
     }
-    if (!ec) return Error(Code::kIo, "cannot listen on Unix socket '{}': a server answers there", options.unix_socket_path);
+    if (!ec)
+      return Error(Code::kIo, "cannot listen on Unix socket '{}': a server answers there", options.unix_socket_path);
     return {};
   }
 

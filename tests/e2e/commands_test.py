@@ -254,6 +254,14 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(model):
         assert r"a\x0ab\x1b[31m: not found" in ended.stdout + ended.stderr
 
 
+@pytest.mark.parametrize("command", ["serve", "generate", "verify", "calibrate", "make-checkpoint", "plan", "inspect"])
+def test_help_shows_names_where_a_name_is_expected(command):
+    text = run(command, "--help").stdout
+    assert "->" not in text and "ENUM" not in text
+    if command == "serve":
+        assert "TEXT:{recipe,reference}" in text and "TEXT:{prerelease,release}" in text
+
+
 def test_an_answer_that_the_context_cuts_is_announced():
     ended = run("generate", "--model", MODEL, "--ids", "0,17,42", "--max-tokens", "100000", "--temperature", "0")
     assert ended.returncode == 0

@@ -299,6 +299,22 @@ def test_a_plan_that_does_not_fit_is_refused_with_a_value_that_does():
     assert code == 0, log
 
 
+@pytest.mark.parametrize(("config", "name"), [({}, "deepinfer-mini"), ({"_name_or_path": "a/B-1"}, "B-1"), ({"_name_or_path": ""}, "model")])
+def test_a_model_is_served_under_its_own_name(tmp_path, config, name):
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in served.MODEL_DIRECTORY.iterdir():
+        (model / file.name).symlink_to(file)
+    changed = json.loads((model / "config.json").read_text()) | config
+    (model / "config.json").unlink()
+    (model / "config.json").write_text(json.dumps(changed))
+    command = [served.BINARY, "serve", "--model", model, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == f"serving {name}\n"
+        process.terminate()
+        assert process.wait(60) == 0
+
+
 def test_a_context_beyond_the_model_is_said_and_takes_no_memory():
     code, log = start_and_stop("--max-context-tokens", "1000000")
     assert code == 0

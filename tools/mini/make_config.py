@@ -32,7 +32,7 @@ def build(tokenizer):
         "dspark_num_experts_per_tok": 2}
     text["engram_num_embeddings"] = engram.Hash(text, engram.token_map(tokenizer, VOCAB)).table_rows()
     return {
-        "architectures": ["DeepseekV41ForCausalLM"], "model_type": "deepseek_v41", "dtype": "bfloat16",
+        "architectures": ["DeepseekV41ForCausalLM"], "_name_or_path": "deepinfer-mini", "model_type": "deepseek_v41", "dtype": "bfloat16",
         "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2,
         "image_token_id": next(a["id"] for a in tokenizer["added_tokens"] if "image" in a["content"]),
         "quantization_config": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32],
