@@ -40,11 +40,10 @@ void add_context_mode_flags(CLI::App& parser, ContextMode& mode) {
   for (const ContextMode each : {ContextMode::kExact, ContextMode::kStable, ContextMode::kBounded}) {
     modes.emplace(context_mode_name(each), each);
   }
-  auto* named = parser
-                    .add_option("--context-mode", mode,
-                                "which rows of a prompt run the decoder half: stable where the model speaks and 140 "
-                                "rows before; exact all; bounded the last 140 (docs/context-modes.md)")
-                    ->transform(CLI::CheckedTransformer(modes))
+  auto* named = add_choice_option<ContextMode>(
+                    parser, "--context-mode", mode, modes,
+                    "which rows of a prompt run the decoder half: stable where the model speaks and 140 rows before; "
+                    "exact all; bounded the last 140 (docs/context-modes.md)")
                     ->default_str("stable");
   parser.add_flag_callback("--exact", [&mode] { mode = ContextMode::kExact; }, "short for --context-mode exact")
       ->excludes(named);
