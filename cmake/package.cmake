@@ -16,7 +16,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/packaging/default DESTINATION /etc/default R
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "the maintainers of DeepInfer")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "runs and serves DeepSeek-V4.1-Flash on CPUs")
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_INSTALL_PREFIX /usr)
 set(CPACK_SET_DESTDIR ON)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL Unspecified system)

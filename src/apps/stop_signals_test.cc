@@ -19,12 +19,12 @@ class StopSignalsDeathTest : public testing::Test {
 };
 
 TEST_F(StopSignalsDeathTest, SigtermUntilTheCommandExpectsItHasTheCodeOfTheCommand) {
-  EXPECT_EXIT(die_of(SIGTERM, kExitOk), testing::ExitedWithCode(kExitOk), "SIGTERM");
-  EXPECT_EXIT(die_of(SIGTERM, kExitInterrupted), testing::ExitedWithCode(kExitInterrupted), "SIGTERM");
+  EXPECT_EXIT(die_of(SIGTERM, kExitOk), testing::ExitedWithCode(kExitOk), "");
+  EXPECT_EXIT(die_of(SIGTERM, kExitInterrupted), testing::ExitedWithCode(kExitInterrupted), "");
 }
 
 TEST_F(StopSignalsDeathTest, CtrlCInterruptsWhateverTheCodeOfSigterm) {
-  EXPECT_EXIT(die_of(SIGINT, kExitOk), testing::ExitedWithCode(kExitInterrupted), "SIGINT");
+  EXPECT_EXIT(die_of(SIGINT, kExitOk), testing::ExitedWithCode(kExitInterrupted), "");
 }
 
 }  // namespace
