@@ -121,6 +121,7 @@ struct EngineOptions {
   store::Store* store = nullptr;       // borrowed; keeps full blocks on disk and brings them back; null: none
   store::GuardedTier* store_tier =
       nullptr;  // borrowed; where blocks go from the store, and come from when it lacks them
+  bool store_windows = true;  // window states go there, too: a request may resume from one after a restart
   Clock::duration store_load_limit = std::chrono::seconds(5);  // a request waits no longer for it
   int scheduling_depth = 0;            // steps planned ahead: 0 or 1; docs/scheduling.md has the figures
   SpeculationOptions speculation = {};
@@ -149,6 +150,7 @@ struct EngineStats {
   // Blocks and the KV store: loaded, handed over and taken, not taken; tokens of hits that came from it; now held for it.
   int64_t store_loads = 0, store_loaded = 0, store_load_ns = 0, store_written = 0, store_dropped = 0,
           store_hit_tokens = 0, store_held = 0;
+  int64_t store_states_written = 0, store_states_dropped = 0, store_states_loaded = 0;  // window states
   int64_t preempted_swap = 0, preempted_recompute = 0;
   int64_t plan_ns = 0, execute_ns = 0, sample_ns = 0, commit_ns = 0;
   // Speculation. By place: the first draft behind a token, the second, ...

@@ -72,6 +72,12 @@ Result<Digest> digest_of(const std::string& path) {
 void add_kv_store_flags(CLI::App& parser, KvStoreFlags& flags) {
   parser.add_option("--kv-dir", flags.directories,
                     "keep KV blocks on disk in this directory, so that prompts are found after a restart; once per drive");
+  parser
+      .add_option_function<std::string>(
+          "--kv-windows", [&flags](const std::string& value) { flags.windows = value == "auto"; },
+          "window states beside the blocks, so that a prompt goes on after a restart without a replay")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->default_str("auto");
   parser.add_option("--kv-size", flags.size_bytes, "room for them, as 20G")
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(uint64_t{16} << 20, uint64_t{1} << 60))

@@ -19,6 +19,7 @@ struct KvStoreFlags {
   uint64_t size_bytes = 20ull << 30;     // of all together
   std::string key_file;                  // empty: master.key in every directory
   bool encrypt = false;
+  bool windows = true;        // window states are kept there, too
   bool required = false;      // no service without the store
   bool read_only = false;
   uint64_t write_budget = 0;  // bytes a day and drive; 0: none

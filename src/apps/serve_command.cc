@@ -166,6 +166,7 @@ Status open_engine(const ServeOptions& options, const Tokenizer& tokenizer, Serv
   flags.engine.turn_tokens = turn_tokens_of(tokenizer);
   flags.engine.ageing = kShareAgeing;
   flags.engine.store = served.kv_store.store.get();
+  flags.engine.store_windows = options.kv_store.windows;
   flags.engine.store_tier = served.kv_store.tier.get();
   ASSIGN_OR_RETURN(flags.engine.speculation.temperatures, load_calibration(options.model_directory));
   ASSIGN_OR_RETURN(served.opened, open_engine(std::move(model), flags, served.counters));

@@ -63,9 +63,17 @@ void PrefixCache::release_state(StateId state) {
 }
 
 // The rings hold rows from high - (window + encoder_back) on, and position q needs window - 1 of them.
+int64_t PrefixCache::first_encoder_row(int64_t high, int64_t encoder_first) const {
+  return std::max<int64_t>({0, encoder_first, high - windows_.window - windows_.encoder_back});
+}
+
 int64_t PrefixCache::first_block_of(int64_t high, int64_t encoder_first) const {
-  const int64_t first = std::max(encoder_first, high - windows_.window - windows_.encoder_back);
-  return first <= 0 ? 0 : (first + windows_.window - 1) / kBlockTokens;
+  const int64_t first = first_encoder_row(high, encoder_first);
+  return first == 0 ? 0 : (first + windows_.window - 1) / kBlockTokens;
+}
+
+int64_t PrefixCache::nearest_of(const KeptState& kept) const {
+  return std::max(kept.high - windows_.step_back, kept.step_first);
 }
 
 void PrefixCache::keep_state(StateId state, KeptState kept) {
@@ -84,7 +92,7 @@ void PrefixCache::keep_state(StateId state, KeptState kept) {
   }
   State& entry = at(state);
   entry.status = State::Status::kKept;
-  entry.use_number = ++uses_;
+  entry.use_number = entry.keep_number = ++uses_;
   for (const PrefixKey& key : kept.keys) kept_.emplace(key, state);
   if (kept.tail_block) ++tails_[*kept.tail_block];
   entry.kept = std::move(kept);
@@ -137,14 +145,14 @@ int64_t PrefixCache::serves_at(const HitQuery& query, const KeptState& kept, int
   if (position > stored && !(blocks == stored_blocks && tail_of(kept, blocks))) position = stored;
 
   // Near its position the whole state serves, as after a step back. The stretch of decoder rows must be the query's.
-  const int64_t nearest = kept.high - windows_.step_back;
+  const int64_t nearest = nearest_of(kept);
   const bool same_rows = kept.decoder_first == query.decoder_first ||
                          position - std::max(kept.decoder_first, query.decoder_first) >= windows_.decoder_reach();
   if (position > query.decoder_first && !(same_rows && position >= nearest)) position = query.decoder_first;
   // Further back only encoder rings are whole; a pair that is half done can't be gone on with.
   if (position < nearest) position -= position % 2;
-  const int64_t first = std::max(kept.encoder_first, kept.high - windows_.window - windows_.encoder_back);
-  return first <= 0 || position - (windows_.window - 1) >= first ? position : 0;
+  const int64_t first = first_encoder_row(kept.high, kept.encoder_first);
+  return first == 0 || position - (windows_.window - 1) >= first ? position : 0;
 }
 
 std::optional<PrefixCache::Resume> PrefixCache::find_state(const HitQuery& query, int64_t stored_blocks) const {
@@ -190,15 +198,18 @@ Hit PrefixCache::find(const HitQuery& query) const {
   if (resume && resume->position >= replay) {
     const KeptState& kept = at(resume->state).kept;
     hit.state = resume->state;
-    hit.high = kept.high;
-    hit.whole_from = kept.encoder_first;
     hit.start = resume->position;
+    // Further back than a step the short rings begin anew, and the long ones lack what was overwritten.
+    const bool is_step = hit.start >= nearest_of(kept);
+    hit.high = is_step ? kept.high : hit.start;
+    hit.step_first = is_step ? kept.step_first : hit.start;
+    hit.whole_from = first_encoder_row(kept.high, kept.encoder_first);
     hit.tokens = hit.write_first = std::max(stored, hit.start);
     if (hit.start > stored) hit.tail_block = tail_of(kept, std::ssize(hit.blocks));
     return hit;
   }
   hit.write_first = stored;
-  hit.start = hit.encoder_first = replay;
+  hit.start = hit.high = hit.step_first = hit.encoder_first = replay;
   if (replay == 0 && query.mode != ContextMode::kBounded) {  // every row is computed, which is no hit
     if (stored > 0) hit.reason = MissReason::kWindowLost;
     return hit;

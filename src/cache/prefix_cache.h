@@ -25,6 +25,7 @@ enum class StateId : int32_t {};
 struct KeptState {
   int64_t position = 0;
   int64_t high = 0;            // rings were written up to here: more than `position` behind drafts that were refused
+  int64_t step_first = 0;      // no step back goes further: short rings hold nothing below
   int64_t encoder_first = 0;   // rings of encoder layers hold nothing below; 0: whole as far as they reach
   int64_t decoder_first = 0;   // the stretch of decoder rows it belongs to begins here; 0: every row ran
   // Its prefix: keys[i] names the first (first_block + i) blocks, up to all full ones; the root key names none. Tokens
@@ -51,8 +52,7 @@ struct Hit {
   std::vector<BlockId> blocks;         // shared; not yet referenced
   std::optional<BlockId> tail_block;   // to be copied, not yet referenced: rows of the positions between the blocks and `start`
   std::optional<StateId> state;        // to be copied
-  int64_t high = 0;                    // of the state
-  int64_t whole_from = 0;              // encoder rings will hold exact rows from here on (KeptState::encoder_first)
+  int64_t high = 0, step_first = 0, whole_from = 0;  // what its rings then hold: KeptState's, the last as encoder_first
   bool derived = false;                // bounded mode without its windows: the bits are not those of a cold run
   MissReason reason = MissReason::kNone;
 
@@ -88,7 +88,13 @@ class PrefixCache {
   // Makes an allocated state findable; takes over its reference to the tail block. One that serves the same goes.
   void keep_state(StateId state, KeptState kept);
   void drop_kept_states();
-  // Fewest blocks that a prefix served by such a state can have.
+  // Null when the state is not kept. Every keeping has a number of its own; 0: not kept.
+  const KeptState* kept(StateId state) const {
+    return at(state).status == State::Status::kKept ? &at(state).kept : nullptr;
+  }
+  uint64_t keep_number(StateId state) const { return kept(state) == nullptr ? 0 : at(state).keep_number; }
+  // The first row that the encoder's rings of such a state hold, and the fewest blocks of a prefix that it serves.
+  int64_t first_encoder_row(int64_t high, int64_t encoder_first) const;
   int64_t first_block_of(int64_t high, int64_t encoder_first) const;
 
   // The hit function. Always leaves one token to compute. Changes nothing; see use().
@@ -104,7 +110,7 @@ class PrefixCache {
   struct State {
     enum class Status : uint8_t { kFree, kRunning, kKept } status = Status::kFree;
     KeptState kept;
-    uint64_t use_number = 0;
+    uint64_t use_number = 0, keep_number = 0;
   };
   struct Resume {
     StateId state;
@@ -117,6 +123,7 @@ class PrefixCache {
   // The latest position at which a state serves the query, with so many blocks stored.
   std::optional<Resume> find_state(const HitQuery& query, int64_t stored_blocks) const;
   std::optional<BlockId> tail_of(const KeptState& kept, int64_t blocks) const;
+  int64_t nearest_of(const KeptState& kept) const;  // where a step back ends
   int64_t serves_at(const HitQuery& query, const KeptState& kept, int64_t blocks, int64_t stored_blocks) const;
 
   BlockCache blocks_;

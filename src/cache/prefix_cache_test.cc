@@ -198,6 +198,21 @@ TEST_F(PrefixCacheTest, RowsThatRefusedDraftsOverwroteAreNotCountedOn) {
   EXPECT_EQ(find_from(other, 860).start, 860);
 }
 
+// A state that was itself resumed far behind another's end: its short rings hold rows from there on.
+TEST_F(PrefixCacheTest, WhatAHitResumesSaysWhatItsRingsHold) {
+  leave(prompt(1000), true, 0, 860);
+  const Hit step = find_from(prompt(1010), 860);
+  EXPECT_EQ(step.start, 1000);
+  EXPECT_EQ(step.high, 1000);
+  EXPECT_EQ(step.step_first, 0);
+  EXPECT_EQ(step.whole_from, 1000 - 128 - 268);
+  const Hit far = find_from(prompt(1010), 870);
+  EXPECT_EQ(far.start, 870);
+  EXPECT_EQ(far.high, 870);
+  EXPECT_EQ(far.step_first, 870);
+  EXPECT_EQ(far.whole_from, 1000 - 128 - 268);
+}
+
 TEST_F(PrefixCacheTest, WithoutTheirFullBlocksStatesServeNothing) {
   leave(prompt(1000), true);
   std::vector<BlockId> all;

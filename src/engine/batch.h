@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "model/kv_arena.h"
 #include "model/model.h"
+#include "model/sequence_state.h"
 #include "sampling/penalties.h"
 #include "speculate/proposer.h"
 
@@ -44,13 +45,14 @@ struct StateOp {
     kCopyState,  // state `from` to state `to`
     kCopyBlock,  // block `from` to block `to`
     kSwapOut,    // state `from` and its `blocks` to swap state `to` and `swap_blocks`
-    kSwapIn,     // swap state `from` and `swap_blocks` to state `to` and `blocks`
+    kSwapIn,     // swap state `from` and `swap_blocks` to state `to` and `blocks`, under `cut`
   } kind = Kind::kStart;
   int32_t from = 0, to = 0;
   int64_t position = 0;
   SequenceCut cut = {};
   std::vector<int32_t> before = {};
   std::vector<BlockId> blocks = {}, swap_blocks = {};
+  StateExtent extent = {};  // of a swapped state
 };
 
 struct BatchSpan {

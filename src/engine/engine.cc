@@ -13,6 +13,7 @@
 #include "engine/stats.h"
 #include "engine/store_queue.h"
 #include "model/model.h"
+#include "model/sequence_state.h"
 
 namespace deepinfer {
 namespace {
@@ -66,10 +67,11 @@ struct Engine::Impl {
         executor(*model, options, swap_blocks_of(options, *model), max_running_of(options, *model)),
         shape(shape_of(options, *model, executor)),
         store(make_store_queue()),
-        loop(shape, options, executor, inbox, queued, board, counters, store.get()),
+        loop(shape, options, executor, inbox, queued, board, counters, store.get(), state_bytes()),
         thread([this] { loop.run(); }) {}
 
   std::unique_ptr<StoreQueue> make_store_queue();
+  StateBytes state_bytes() const;
   void name_prefix(Submission& submission);
   Status check(const EngineRequest& request) const;
   Status check_memory(const EngineRequest& request) const;
@@ -134,6 +136,21 @@ std::unique_ptr<StoreQueue> Engine::Impl::make_store_queue() {
         inbox.push({.kind = LoopMessage::Kind::kStore, .submission = {}, .task = std::move(task)});
       });
   return queue;
+}
+
+StateBytes Engine::Impl::state_bytes() const {
+  const KvLayout& layout = model->layout();
+  const auto state = [this](StateId id) -> Sequence& { return model->state(static_cast<int64_t>(id)); };
+  return {.window_bytes = serialized_state_bytes(
+              layout, {.position = layout.window, .encoder_rows = layout.window - 1}),
+          .write =
+              [&layout, state](StateId from, const StateExtent& extent, std::vector<std::byte>& to) {
+                to.resize(static_cast<size_t>(serialized_state_bytes(layout, extent)));
+                serialize_state(layout, state(from), extent, to);
+              },
+          .read = [&layout, state](std::span<const std::byte> from, StateId to) {
+            return restore_state(layout, from, state(to));
+          }};
 }
 
 // Keys of the prompt's full blocks: a chain under the tenant's key, from a root that says the salt. A tenant whose domain

@@ -6,6 +6,7 @@
 
 #include "base/checked_math.h"
 #include "base/log.h"
+#include "model/sequence_state.h"
 #include "speculate/verification.h"
 
 namespace deepinfer {
@@ -63,11 +64,12 @@ Executor::Executor(Model& model, const EngineOptions& options, int64_t swap_bloc
     log::warn("no swap memory: {}; pre-empted sequences are computed again", memory.error().message());
     return;
   }
+  const int64_t state_bytes = serialized_state_bytes(model.layout(), largest_state_extent(model.layout()));
   for (int64_t i = 0; i < swap_states; ++i) {
-    auto state = model.make_detached_state();
+    auto state = AlignedBuffer::allocate(static_cast<size_t>(state_bytes));
     if (!state.ok()) break;
     swap_states_.push_back(std::move(*state));
-    swap_state_bytes_ += model.memory_plan().sequence_state_bytes;
+    swap_state_bytes_ += static_cast<uint64_t>(state_bytes);
   }
   if (swap_states_.empty()) return;
   swap_memory_ = std::move(*memory);
@@ -87,6 +89,11 @@ void Executor::run(Batch& batch) {
   batch.execute_time = clock_.now() - begin - batch.sample_time - batch.draft_time;
 }
 
+std::span<std::byte> Executor::swapped_state(int32_t place, const StateExtent& extent) {
+  AlignedBuffer& memory = swap_states_[static_cast<size_t>(place)];
+  return {memory.data(), static_cast<size_t>(serialized_state_bytes(model_.layout(), extent))};
+}
+
 void Executor::apply(const StateOp& op) {
   switch (op.kind) {
     case StateOp::Kind::kStart:
@@ -99,14 +106,15 @@ void Executor::apply(const StateOp& op) {
       model_.copy_block(BlockId{op.from}, BlockId{op.to});
       return;
     case StateOp::Kind::kSwapOut:
-      swap_states_[static_cast<size_t>(op.to)].copy_state_from(model_.state(op.from));
+      serialize_state(model_.layout(), model_.state(op.from), op.extent, swapped_state(op.to, op.extent));
       for (size_t i = 0; i < op.blocks.size(); ++i) {
         const auto bytes = model_.block_bytes(op.blocks[i]);
         std::memcpy(swap_block(op.swap_blocks[i]), bytes.data(), bytes.size());
       }
       return;
     case StateOp::Kind::kSwapIn:
-      model_.state(op.to).copy_state_from(swap_states_[static_cast<size_t>(op.from)]);
+      CHECK(restore_state(model_.layout(), swapped_state(op.from, op.extent), model_.state(op.to)).ok());
+      model_.state(op.to).cut = op.cut;
       for (size_t i = 0; i < op.blocks.size(); ++i) {
         const auto bytes = model_.block_bytes(op.blocks[i]);
         std::memcpy(bytes.data(), swap_block(op.swap_blocks[i]), bytes.size());

@@ -40,6 +40,7 @@ class Executor {
   Result<int32_t> choose(AnswerState& answer, std::span<const float> logits, int64_t position, int64_t draft);
   void propose(Batch& batch);
   void take_prompt_logprobs(const Batch& batch, const BatchSpan& span, std::span<const float> logits);
+  std::span<std::byte> swapped_state(int32_t place, const StateExtent& extent);
   std::byte* swap_block(BlockId block) { return swap_memory_.data() + static_cast<int64_t>(block) * block_stride_; }
 
   Model& model_;
@@ -63,7 +64,7 @@ class Executor {
   int64_t block_stride_ = 0;
   int64_t swap_blocks_ = 0;
   AlignedBuffer swap_memory_;
-  std::vector<Sequence> swap_states_;
+  std::vector<AlignedBuffer> swap_states_;  // serialized, model/sequence_state.h
   uint64_t swap_state_bytes_ = 0;
 };
 

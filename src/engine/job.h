@@ -32,6 +32,7 @@ struct Submission {
 // A place in host memory that a sequence was swapped to, or has set aside for that.
 struct SwapPlace {
   std::optional<int32_t> state;
+  StateExtent extent = {};
   std::vector<BlockId> blocks;
 };
 
@@ -73,8 +74,7 @@ struct Job {
   SequenceCut cut;
   int64_t hit_tokens = 0;       // at the first admission
   bool derived = false;         // a cold run would have other bits: bounded mode, windows lost
-  int64_t high = 0;
-  int64_t whole_from = 0;
+  int64_t high = 0, step_first = 0, whole_from = 0;
   std::vector<int64_t> checkpoints;  // of the prompt, latest first: states are kept there
 
   // While it waits.

@@ -11,7 +11,7 @@ namespace {
 
 EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor,
                        Inbox<LoopMessage>& inbox, std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters,
-                       StoreQueue* store)
+                       StoreQueue* store, StateBytes state_bytes)
     : shape_(shape),
       options_(options),
       clock_(options.clock != nullptr ? *options.clock : system_clock()),
@@ -28,6 +28,7 @@ EngineLoop::EngineLoop(const LoopShape& shape, const EngineOptions& options, Exe
       count_errors_(counters.get("errors")),
       runner_(make_step_runner(executor, options.scheduling_depth)),
       store_(store),
+      state_bytes_(std::move(state_bytes)),
       cache_({.num_blocks = shape.num_blocks, .num_states = shape.num_states, .windows = shape.windows}),
       swap_blocks_(shape.swap_blocks),
       draft_policy_(shape.max_drafts, options.speculation.sampling == SpeculationSampling::kDeterministic
@@ -61,7 +62,7 @@ void EngineLoop::run() {
     Step* finished = in_flight;
     in_flight = nullptr;
     if (finished != nullptr) runner_->finish();
-    start_loads();
+    const bool goes_on = use_quiet();
     const auto wait_end = clock_.now();
     if (planned) {
       runner_->start(step.batch);
@@ -82,7 +83,7 @@ void EngineLoop::run() {
       trace->span(lane_, "plan", "schedule", begin, plan_end, plan_.rows());
       trace->span(lane_, "wait", "engine", plan_end, wait_end);
     }
-    if (planned || finished != nullptr) continue;
+    if (planned || finished != nullptr || goes_on) continue;
     if (stopping_ && jobs_.empty()) return;
     idle();
   }
@@ -292,7 +293,9 @@ void EngineLoop::commit(Step& step) {
   for (Keep& keep : step.keeps) {
     const bool good = !batch.failure && keep.job->epoch == keep.epoch && keep.job->status != Job::Status::kEnded;
     if (good) {
+      const int64_t position = keep.kept.position;
       cache_.keep_state(keep.state, std::move(keep.kept));
+      offer_state(*keep.job, keep.state, std::min(position, keep.job->submission->decoder_first));
     } else {
       if (keep.kept.tail_block) cache_.blocks().release(*keep.kept.tail_block);
       cache_.release_state(keep.state);
@@ -483,6 +486,7 @@ void EngineLoop::give_back(Job& job, bool keep_prefix) {
     if (keep_prefix && job.done >= position && position >= job.prompt && keeps_states(job)) {
       extend_keys(job);
       cache_.keep_state(*job.state, describe_state(job, position));
+      offer_state(job, *job.state, position);
     } else {
       cache_.release_state(*job.state);
     }

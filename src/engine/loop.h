@@ -6,6 +6,7 @@
 // to is given back before the step is committed.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -41,11 +42,18 @@ struct LoopShape {
   bool keeps_history = false;  // the proposer reads all tokens
 };
 
+// States as bytes and back (model/sequence_state.h). Called on the engine thread while no step runs.
+struct StateBytes {
+  int64_t window_bytes = 0;  // of a state that serves the encoder alone
+  std::function<void(StateId from, const StateExtent& extent, std::vector<std::byte>& to)> write;
+  std::function<Result<StateExtent>(std::span<const std::byte> from, StateId to)> read;
+};
+
 class EngineLoop {
  public:
   // Borrows everything; `queued` counts answers that wait for their first admission. `store` may be null.
   EngineLoop(const LoopShape& shape, const EngineOptions& options, Executor& executor, Inbox<LoopMessage>& inbox,
-             std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters, StoreQueue* store);
+             std::atomic<int64_t>& queued, StatsBoard& board, Counters& counters, StoreQueue* store, StateBytes state_bytes);
 
   // Until a stop message came and every request has ended.
   void run();
@@ -112,6 +120,7 @@ class EngineLoop {
   void set_checkpoints(Job& job, const Hit& hit) const;
   bool can_promise_swap(int64_t blocks) const;
   void preempt(Job& job, Step& step);
+  StateExtent whole_extent(const Job& job) const;
   void hold(const Job& job);
   void admit(Job& job, Step& step);
   bool add_span(Job& job, const Span& span, Step& step);
@@ -125,6 +134,7 @@ class EngineLoop {
   }
   KeptState describe_state(const Job& job, int64_t position);
   int64_t reserve_of(const Job& job) const;
+  int64_t promised_states() const;
 
   // storing.cc
   bool waits_for_store(Job& job);
@@ -134,8 +144,14 @@ class EngineLoop {
   void ask_store(Job& job);
   void take_answer(StoreTaskPtr task);
   void plan_load(StoreTaskPtr task);
-  void finish_load(StoreTask& task);
-  void start_loads();
+  void finish_load(StoreTaskPtr task);
+  void wake_waiting(const StoreTask& task);
+  int64_t helpful_states(Job& job, int64_t blocks);
+  bool use_quiet();
+  void offer_state(const Job& job, StateId state, int64_t most);
+  void write_states();
+  bool read_states();
+  StateExtent window_extent(int64_t position) const;
   int64_t blocks_in_memory(const Job& job, int64_t most) const;
   int64_t blocks_to_spare() const;
   void hand_over(Job& job, bool whole_pieces_only);
@@ -155,6 +171,19 @@ class EngineLoop {
   store::LoadCost tier_cost_{.first_byte_s = 0.005, .bytes_per_s = 2e8};
   int64_t num_asked_ = 0;     // finds and loads on their way
   int64_t store_held_ = 0;    // blocks that writes and loads refer to
+  struct OfferedState {
+    StateId state{};
+    int64_t position = 0;
+    PrefixKey key = {};
+    std::vector<PrefixKey> replaces = {};
+    uint32_t domain = 0;
+    uint64_t keep_number = 0;
+  };
+  const StateBytes state_bytes_;
+  std::vector<OfferedState> offered_states_;  // kept ones that the store may have
+  std::vector<std::vector<std::byte>> free_state_bytes_;
+  int64_t num_states_writing_ = 0;
+  std::vector<StoreTaskPtr> loaded_states_;  // to be kept when no step runs
   std::vector<StoreTaskPtr> planned_loads_;  // to start when no step runs that may still read their blocks
   std::unordered_map<PrefixKey, StoreTask*, PrefixKeyHash> loading_;  // by their first key; planned or on their way
 

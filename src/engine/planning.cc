@@ -222,11 +222,25 @@ void EngineLoop::set_checkpoints(Job& job, const Hit& hit) const {
   };
   if (exact) add((job.prompt - 1) / kBlockTokens * kBlockTokens);
   for (const int64_t position : job.request().cache_points) add(position);
+  // After a restart the decoder half begins there; the state at the end of the prompt may not reach back so far.
+  if (store_ != nullptr && options_.store_windows) add(job.submission->decoder_first / kBlockTokens * kBlockTokens);
   add(std::ssize(hit.blocks) * kBlockTokens);
   std::sort(job.checkpoints.begin(), job.checkpoints.end(), std::greater<>());
 }
 
 // ---- moves -----------------------------------------------------------------------------------------------------------
+
+// All that the job's rings hold of rows before the next one.
+StateExtent EngineLoop::whole_extent(const Job& job) const {
+  const WindowGeometry& windows = shape_.windows;
+  const auto rows_from = [&](int64_t first) { return std::max<int64_t>(0, job.done - std::max<int64_t>(0, first)); };
+  const int64_t stepped_back = job.high - windows.step_back;
+  return {.position = job.done,
+          .encoder_rows = rows_from(cache_.first_encoder_row(job.high, job.whole_from)),
+          .decoder_rows = rows_from(std::max(job.cut.decoder_first, stepped_back - windows.window)),
+          .pair_entries = rows_from(std::max(job.step_first, stepped_back - 1)),
+          .engram_ids = std::min<int64_t>(job.done, kEngramTokens - 1)};
+}
 
 void EngineLoop::preempt(Job& job, Step& step) {
   const auto needed = std::ssize(job.blocks);
@@ -236,7 +250,7 @@ void EngineLoop::preempt(Job& job, Step& step) {
   ++num_preempted_;
   job.hit.reset();
   if (job.state && job.done > 0 && (job.swap_promise > 0 || can_promise_swap(needed))) {
-    SwapPlace place{.state = free_swap_states_.back(), .blocks = {}};
+    SwapPlace place{.state = free_swap_states_.back(), .extent = whole_extent(job), .blocks = {}};
     free_swap_states_.pop_back();
     for (int64_t i = 0; i < needed; ++i) place.blocks.push_back(*swap_blocks_.allocate());
     if (job.swap_promise > 0) {
@@ -247,7 +261,8 @@ void EngineLoop::preempt(Job& job, Step& step) {
                                  .from = static_cast<int32_t>(*job.state),
                                  .to = *place.state,
                                  .blocks = job.blocks,
-                                 .swap_blocks = place.blocks});
+                                 .swap_blocks = place.blocks,
+                                 .extent = place.extent});
     job.swapped = std::move(place);
     ++stats_.preempted_swap;
   } else {
@@ -312,8 +327,10 @@ void EngineLoop::admit(Job& job, Step& step) {
     before.push_back({.kind = StateOp::Kind::kSwapIn,
                       .from = *job.swapped->state,
                       .to = static_cast<int32_t>(*job.state),
+                      .cut = job.cut,
                       .blocks = job.blocks,
-                      .swap_blocks = job.swapped->blocks});
+                      .swap_blocks = job.swapped->blocks,
+                      .extent = job.swapped->extent});
     drop_swap(job);
     job.published = job.handed_over = std::ssize(job.blocks);  // copies keep no name
     return;
@@ -345,7 +362,8 @@ void EngineLoop::admit(Job& job, Step& step) {
     cache_.blocks().release(*hit.tail_block);
   }
   job.done = job.committed = hit.start;
-  job.high = std::max(hit.high, hit.start);
+  job.high = hit.high;
+  job.step_first = hit.step_first;
   job.whole_from = hit.whole_from;
   stats_.replayed_rows += hit.replayed();
   if (job.started) return;
@@ -466,6 +484,7 @@ void EngineLoop::split_forks(Job& job, Step& step, Entry& entry) {
     fork.hit_tokens = job.hit_tokens;
     fork.derived = job.derived;
     fork.high = job.high;
+    fork.step_first = job.step_first;
     fork.whole_from = job.whole_from;
     fork.published = fork.handed_over = full;
     fork.blocks.assign(job.blocks.begin(), job.blocks.begin() + full);
@@ -504,6 +523,7 @@ KeptState EngineLoop::describe_state(const Job& job, int64_t position) {
   const int64_t full = position / kBlockTokens;
   KeptState kept = {.position = position,
                     .high = job.high,
+                    .step_first = job.step_first,
                     .encoder_first = job.whole_from,
                     .decoder_first = job.submission->decoder_first,
                     .first_block = std::min(full, cache_.first_block_of(job.high, job.whole_from))};
@@ -518,11 +538,15 @@ KeptState EngineLoop::describe_state(const Job& job, int64_t position) {
   return kept;
 }
 
+// To answers that split off later.
+int64_t EngineLoop::promised_states() const {
+  int64_t promised = 0;
+  for (const Job* job : running_) promised += job->answers() - 1;
+  return promised;
+}
+
 void EngineLoop::keep_copy(Job& job, int64_t position, Step& step) {
-  if (!keeps_states(job)) return;
-  int64_t promised = 0;  // to answers that split off later
-  for (const Job* running : running_) promised += running->answers() - 1;
-  if (cache_.num_available_states() <= promised) return;
+  if (!keeps_states(job) || cache_.num_available_states() <= promised_states()) return;
   const StateId state = *cache_.allocate_state();
   step.batch.after.push_back({.kind = StateOp::Kind::kCopyState,
                               .from = static_cast<int32_t>(*job.state),

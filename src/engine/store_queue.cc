@@ -114,6 +114,14 @@ void StoreQueue::submit(StoreTaskPtr task) {
       case StoreTask::Kind::kWrite:
         write(*task);
         break;
+      case StoreTask::Kind::kWriteState:
+        task->done = store_.put_object({.kind = store::RecordKind::kWindowState,
+                                        .domain = task->domain,
+                                        .key = task->keys.front(),
+                                        .lineage = Lineage::kExact,
+                                        .replaces = task->replaces},
+                                       task->state_bytes) == store::PutResult::kQueued;
+        break;
       case StoreTask::Kind::kTouch:
         store_.touch(task->domain, task->keys);
         return;
@@ -127,6 +135,8 @@ void StoreQueue::find(StoreTask& task) {
   task.hit = store_.lookup(task.domain, task.keys, task.lineage, static_cast<uint32_t>(task.first_block));
   task.done = task.hit.num_blocks();
   task.reason = task.hit.reason();
+  if (task.state_keys.empty()) return;
+  task.state = store_.find_newest(store::RecordKind::kWindowState, task.domain, task.state_keys, Lineage::kExact);
 }
 
 // What the store lacks; blocks there are exact ones.
@@ -146,6 +156,9 @@ void StoreQueue::find_in_tier(StoreTask& task) {
 }
 
 void StoreQueue::load(StoreTask& task) {
+  if (task.state && !reads_.stopping()) {
+    task.state_bytes = std::move(store_.load_object(*task.state, task.deadline).bytes);
+  }
   if (task.num_remote == task.blocks.size()) return;
   const auto begin = clock_.now();
   if (begin >= task.deadline || reads_.stopping()) {

@@ -28,7 +28,7 @@
 namespace deepinfer {
 
 struct StoreTask {
-  enum class Kind { kFind, kLoad, kWrite, kTouch } kind = Kind::kFind;
+  enum class Kind { kFind, kLoad, kWrite, kWriteState, kTouch } kind = Kind::kFind;
   uint64_t request = 0;          // find, load: who waits
   uint32_t domain = 0;
   Lineage lineage = Lineage::kExact;  // find: what may be used; write: of the blocks
@@ -45,6 +45,13 @@ struct StoreTask {
   std::vector<int32_t> tokens;   // of the blocks
   std::vector<uint64_t> others;  // requests that wait for the same blocks
   Clock::time_point deadline;    // of a find: for asking the tier
+
+  // Window states. Find: keys of all leading blocks behind which one would help; the answer: the last of them that has one.
+  // Load: it comes behind the blocks into state_bytes. WriteState: keys[0] names it, `replaces` those it stands in for.
+  std::vector<PrefixKey> state_keys, replaces;
+  std::optional<store::ObjectHit> state;
+  std::vector<std::byte> state_bytes;
+  PrefixKey name = {};           // of a load: what others wait for
 
   // Blocks of the tier. An answered find: those it has behind the hit; a load: the last ones of `blocks`.
   size_t num_remote = 0;

@@ -87,9 +87,13 @@ std::byte* Sequence::window_row(int64_t window_layer, int64_t position) {
   return const_cast<std::byte*>(std::as_const(*this).window_row(window_layer, position));
 }
 
-float* Sequence::compressor_entry(int64_t pair_group, int64_t position) {
+const float* Sequence::compressor_entry(int64_t pair_group, int64_t position) const {
   const int64_t slot = pair_group * layout_->compressor_slots + position % layout_->compressor_slots;
-  return reinterpret_cast<float*>(state_.data() + windows_bytes_) + slot * layout_->compressor_entry_floats;
+  return reinterpret_cast<const float*>(state_.data() + windows_bytes_) + slot * layout_->compressor_entry_floats;
+}
+
+float* Sequence::compressor_entry(int64_t pair_group, int64_t position) {
+  return const_cast<float*>(std::as_const(*this).compressor_entry(pair_group, position));
 }
 
 Result<KvArena> KvArena::make(const KvLayout& layout, int64_t num_blocks) {

@@ -89,8 +89,10 @@ class Sequence {
   const std::byte* window_row(int64_t window_layer, int64_t position) const;
   // [value, gate] of a token for the `pair_group`-th ratio-2 source.
   float* compressor_entry(int64_t pair_group, int64_t position);
+  const float* compressor_entry(int64_t pair_group, int64_t position) const;
   // Compressed id of one of the last num_engram_ids() positions.
   int32_t& engram_id(int64_t position) { return engram_ids_[position % std::ssize(engram_ids_)]; }
+  const int32_t& engram_id(int64_t position) const { return engram_ids_[position % std::ssize(engram_ids_)]; }
 
   int64_t length = 0;        // positions processed; the next one is written at `length`
   int64_t high_water = 0;    // largest length ever: what the rings were last written up to

@@ -181,7 +181,7 @@ void Model::start(Sequence& sequence, int64_t position, std::span<const int32_t>
   sequence.start(position, std::span(classes).first(last.size()), cut);
 }
 
-Result<Sequence> Model::make_detached_state() const { return Sequence::make(*impl_->layout, 0); }
+const KvLayout& Model::layout() const { return *impl_->layout; }
 
 void Model::copy_block(BlockId from, BlockId to) {
   std::memcpy(impl_->arena.block(to), impl_->arena.block(from), static_cast<size_t>(impl_->layout->block_bytes));

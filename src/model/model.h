@@ -53,6 +53,7 @@ struct MemoryPlan {
   }
 };
 
+struct KvLayout;
 class Sequence;  // windows, rings and block table of one sequence (kv_arena.h); owned by the model
 struct SequenceCut;
 
@@ -170,10 +171,9 @@ class Model {
   // Empties a state to go on at `position`; `ids_before`: tokens just before it, at least the last three if there are, and
   // at most `position` of them (CHECKed). The rings stay, so a copied state goes on anywhere that they still reach.
   void start(Sequence& sequence, int64_t position, std::span<const int32_t> ids_before, const SequenceCut& cut);
-  // A state outside of the pool, for swapping.
-  Result<Sequence> make_detached_state() const;
+  const KvLayout& layout() const;  // for model/sequence_state.h: states as bytes
   void copy_block(BlockId from, BlockId to);
-  // Raw bytes, for swapping: block_bytes of a block; a state is swapped by copy_state_from (kv_arena.h).
+  // Raw bytes, for swapping.
   std::span<std::byte> block_bytes(BlockId block);
 
   // Processes all spans in one pass; the spans are of different sequences. kInvalidArgument for a bad span,

@@ -254,8 +254,8 @@ def records_in(directory):
 
 
 def test_another_api_key_is_another_tenant(tmp_path):
-    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M", "--context-mode", "bounded")
-    text = prompt_of(300)
+    options = ("--kv-dir", str(tmp_path / "kv"), "--kv-size", "256M")
+    text = prompt_of(600)  # so long that its windows are stored at a border
 
     def hit(key):
         server = served.Server(*options, "--api-key", key)

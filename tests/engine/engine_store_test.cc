@@ -24,7 +24,10 @@ class EngineStoreTest : public testing::TestWithParam<int> {
     }
     options.store = disk_.get();
     options.scheduling_depth = GetParam();
-    if (mode) options.context_mode = *mode;
+    if (mode) {
+      options.context_mode = *mode;
+      options.store_windows = false;
+    }
     engine_ = std::make_unique<Engine>(std::move(model), options, counters_);
   }
   static EngineRequest request(uint32_t seed, int64_t prompt = kPrompt, int64_t answer = 6) {
@@ -174,6 +177,42 @@ TEST_P(EngineStoreTest, BlocksBehindAReplayThatIsNotExactAreNotKept) {
   // It left whole blocks, which the bounded one finds.
   open();
   EXPECT_EQ(run(request(3)).cached, kFull * kBlockTokens);
+}
+
+// Stable mode after a restart: the encoder goes on from a window state of the store, the decoder half begins at its tail.
+TEST_P(EngineStoreTest, AWindowStateOfTheStoreStandsInForARunOfTheEncoder) {
+  mode.reset();
+  open();
+  const EngineRequest asked = request(7, 1500);
+  const Outcome cold_run = cold(asked);
+  run(asked);
+  flush();
+  EXPECT_GE(engine_->stats().store_states_written, 1) << describe(engine_->stats());
+  open();
+  const int64_t rows = engine_->stats().prefill_rows;
+  const Outcome again = run(asked);
+  EXPECT_EQ(again.tokens, cold_run.tokens);
+  EXPECT_EQ(again.cached, 1499 / kBlockTokens * kBlockTokens);
+  EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.store_states_loaded, 1) << describe(stats);
+  // From the last block border before the decoder's rows: 1,500 - 140 = 1,360, so 1,280.
+  EXPECT_EQ(stats.prefill_rows - rows, 1500 - 1280);
+  expect_settled();
+  // The next turn, after another restart, from the state where the answer ended.
+  flush();
+  EngineRequest next = asked;
+  next.prompt_ids.insert(next.prompt_ids.end(), again.tokens.begin(), again.tokens.end());
+  const auto more = random_ids(70, 300, 2000);
+  next.prompt_ids.insert(next.prompt_ids.end(), more.begin(), more.end());
+  open();
+  EXPECT_EQ(run(next).tokens, cold(next).tokens);
+  EXPECT_EQ(engine_->stats().store_states_loaded, 1) << describe(engine_->stats());
+  // Without them it is a replay of the reach.
+  flush();
+  open(true, {.store_windows = false});
+  EXPECT_EQ(run(asked).tokens, cold_run.tokens);
+  EXPECT_EQ(engine_->stats().store_states_loaded, 0);
+  EXPECT_GT(engine_->stats().replayed_rows, 0);
 }
 
 TEST_P(EngineStoreTest, T32_ATenantFindsNothingOfAnotherAndNothingAfterItsDeletion) {

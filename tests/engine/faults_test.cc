@@ -311,7 +311,7 @@ TEST_P(EngineFaultsTest, UnderAnyLoadExactAndStableAnswersAreThoseOfColdRuns) {
   }
   EXPECT_GT(whole, 30);
   const EngineStats stats = engine_->stats();
-  EXPECT_GT(stats.hits, 10) << describe(stats);
+  EXPECT_GT(stats.hits, 5) << describe(stats);
   EXPECT_GT(stats.preempted_swap + stats.preempted_recompute, 0) << describe(stats);
   expect_settled();
 }
