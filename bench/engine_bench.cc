@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <mutex>
 #include <random>
@@ -17,9 +18,13 @@
 
 #include "checkpoint/checkpoint.h"
 #include "crypto/crypto.h"
+#include "engine/block_shape.h"
 #include "engine/engine.h"
+#include "json/json.h"
 #include "machine_probe.h"
+#include "model/kv_arena.h"
 #include "model/model.h"
+#include "recipe/recipe.h"
 #include "source_path.h"
 #include "store/store.h"
 #include "tokenizer/tokenizer.h"
@@ -67,6 +72,7 @@ std::vector<int32_t> random_ids(uint32_t seed, int64_t count) {
 struct Stream {
   std::vector<double> times;
   double submitted = 0;
+  std::vector<int32_t> tokens;
   std::promise<void> done;
   int64_t cached = 0;
 
@@ -77,7 +83,10 @@ struct Stream {
     request.sampling.temperature = 0;
     submitted = now();
     const auto id = engine.submit(std::move(request), [this](const EngineEvent& event) {
-      if (event.kind == EngineEvent::Kind::kToken) times.push_back(now());
+      if (event.kind == EngineEvent::Kind::kToken) {
+        times.push_back(now());
+        tokens.push_back(event.token_id);
+      }
       if (event.kind != EngineEvent::Kind::kFinished) return;
       cached = event.cached_tokens;
       done.set_value();
@@ -255,6 +264,161 @@ void prefix_hit(const Setup& setup) {
   }
 }
 
+constexpr ContextMode kModes[] = {ContextMode::kExact, ContextMode::kStable, ContextMode::kBounded};
+// Ids that no text holds, for turns.
+const TurnTokens kTurns = {.assistant = {1002}, .end = {1001}};
+
+// One kind of work: what is asked first, untimed, and what then, timed. `restart`: in a new engine on the same KV store.
+struct ContextWork {
+  const char* name;
+  std::vector<int32_t> first, then;
+  int64_t answer = 1;  // of the first
+  bool restart = false;
+};
+
+std::vector<ContextWork> context_works(uint32_t round) {
+  const auto text = [&](uint32_t seed, int64_t count) {
+    auto ids = random_ids(1000 * round + seed, count);
+    for (int32_t& id : ids) id = std::min<int32_t>(id, 1000);
+    return ids;
+  };
+  const auto with = [](std::vector<int32_t> ids, const std::vector<int32_t>& more) {
+    ids.insert(ids.end(), more.begin(), more.end());
+    return ids;
+  };
+  const auto user = with(text(1, 3998), {1002});
+  const auto shared = text(2, 2000);
+  return {{"cold prompt of 4,000 tokens of user text", {}, user},
+          // the answer itself is put behind the first prompt when it is known
+          {"next turn of a chat, 30 new tokens, states kept", user, with(text(3, 28), {1002}), 60},
+          {"30-token question behind a shared beginning of 2,000", with(shared, with(text(4, 29), {1002})),
+           with(shared, with(text(5, 29), {1002}))},
+          {"the 4,000 tokens after a restart with a KV store", user, user, 1, true}};
+}
+
+std::unique_ptr<store::Store> open_bench_store(const Model& model, store::IoBackend& backend, const std::string& root) {
+  store::StoreOptions options = block_shape(model);
+  options.drives = {root};
+  options.capacity_bytes = 256 << 20;
+  options.fingerprint[0] = options.master_key[0] = std::byte{1};
+  auto opened = store::Store::open(options, backend, system_clock());
+  if (opened.ok() && (*opened)->wait_ready(system_clock().now() + std::chrono::seconds(30)).ok()) return std::move(*opened);
+  fmt::print(stderr, "engine_bench: no KV store at {}\n", root);
+  std::exit(1);
+}
+
+// Seconds to the first token of `work.then`, in a fresh engine.
+double time_context_work(const Setup& setup, ContextMode mode, ContextWork work) {
+  auto backend = store::make_io_backend(store::IoKind::kAuto);
+  if (!backend.ok()) std::exit(1);
+  const std::string root = std::filesystem::temp_directory_path() / fmt::format("engine_bench_context_{}", ::getpid());
+  std::unique_ptr<store::Store> kv;
+  std::unique_ptr<Engine> engine;
+  Counters counters;
+  const auto open = [&] {
+    engine.reset();
+    kv.reset();
+    auto model = load(setup, {.max_context_tokens = 5000, .max_sequences = 8, .num_blocks = 200});
+    EngineOptions options = options_of(0);
+    options.context_mode = mode;
+    options.turn_tokens = kTurns;
+    if (work.restart) kv = open_bench_store(*model, **backend, root);
+    options.store = kv.get();
+    engine = std::make_unique<Engine>(std::move(model), options, counters);
+    Stream warm;  // the first step of a process is slower
+    warm.start(*engine, random_ids(99, 200), 2);
+    warm.wait();
+  };
+  open();
+  if (!work.first.empty()) {
+    Stream first;
+    first.start(*engine, work.first, work.answer);
+    first.wait();
+    if (work.answer > 1) {  // the next turn: what was said, its end, the new message
+      auto turn = work.first;
+      turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
+      turn.push_back(1001);
+      turn.insert(turn.end(), work.then.begin(), work.then.end());
+      work.then = std::move(turn);
+    }
+  }
+  if (work.restart) open();
+  Stream timed;
+  timed.start(*engine, work.then, 1);
+  timed.wait();
+  engine.reset();
+  kv.reset();
+  std::filesystem::remove_all(root);
+  return timed.first_token();
+}
+
+// Held-out text of the mini: the token behind a beginning, with the rows of each mode, against all rows through all layers.
+void agreement(const Setup& setup) {
+  std::ifstream file(setup.directory + "/golden/teacher.jsonl");
+  auto model = load(setup, {.max_context_tokens = 2048, .max_sequences = 1, .max_batch_tokens = 2048});
+  const auto tokenizer = Tokenizer::load(setup.directory + "/tokenizer.json");
+  TurnTokens turns;
+  if (const auto id = assistant_token_id(*tokenizer)) turns.assistant = {*id};
+  if (const auto stops = stop_token_ids(*tokenizer); stops.ok()) {
+    for (const int32_t id : *stops) {
+      if (turns.assistant.empty() || id != turns.assistant[0]) turns.end.push_back(id);
+    }
+  }
+  std::array<double, 3> loss = {};
+  std::array<int64_t, 3> equal = {};
+  int64_t count = 0;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = parse_json(line);
+    if (!json.ok()) continue;
+    std::vector<int32_t> ids;
+    for (const JsonValue& id : *json->find("ids")->array()) ids.push_back(static_cast<int32_t>(*id.int64()));
+    for (int64_t n = 180; n < std::min<int64_t>(std::ssize(ids), 2000); n += 61) {
+      ++count;
+      int32_t exact = 0;
+      for (size_t m = 0; m < 3; ++m) {
+        const std::span<const int32_t> prompt(ids.data(), static_cast<size_t>(n));
+        auto sequence = model->make_sequence();
+        model->start(**sequence, 0, {}, {.decoder_first = first_decoder_row(kModes[m], prompt, turns, kDecoderTail)});
+        const SequenceSpan span{sequence->get(), 0, prompt};
+        const auto logits = model->forward({&span, 1});
+        if (!logits.ok()) return fmt::print("  {}\n", logits.error().message());
+        const auto likeliest = static_cast<int32_t>(std::max_element(logits->begin(), logits->end()) - logits->begin());
+        if (m == 0) exact = likeliest;
+        equal[m] += likeliest == exact;
+        loss[m] -= token_logprobs(*logits, ids[static_cast<size_t>(n)], 0).chosen.logprob;
+      }
+    }
+  }
+  if (count == 0) return fmt::print("  no held-out text of more than 180 tokens in {}/golden/teacher.jsonl\n", setup.directory);
+  for (size_t m = 0; m < 3; ++m) {
+    fmt::print("  {:<8} likeliest token as in exact {:6.2f} % of {}, loss {:.5f}\n", context_mode_name(kModes[m]),
+               100.0 * static_cast<double>(equal[m]) / static_cast<double>(count), count, loss[m] / static_cast<double>(count));
+  }
+}
+
+void contexts(const Setup& setup) {
+  constexpr int kRounds = 5;
+  fmt::print("\ntime to first token by context mode, ms; beside it the ratio to exact and to bounded, paired\n");
+  const size_t num_works = context_works(0).size();
+  for (size_t w = 0; w < num_works; ++w) {
+    std::array<std::vector<double>, 3> times;
+    for (int round = 0; round < kRounds; ++round) {
+      for (size_t m = 0; m < 3; ++m) {  // in turn, so that all see the same machine
+        times[m].push_back(time_context_work(setup, kModes[m], context_works(static_cast<uint32_t>(round))[w]));
+      }
+    }
+    const auto ratio = [&](size_t a, size_t b) {
+      std::vector<double> ratios;
+      for (int round = 0; round < kRounds; ++round) ratios.push_back(times[a][round] / times[b][round]);
+      return median(ratios);
+    };
+    fmt::print("  {:<52} exact {:8.1f}  stable {:8.1f}  bounded {:8.1f}   stable/exact {:.2f}, stable/bounded {:.2f}\n",
+               context_works(0)[w].name, 1e3 * median(times[0]), 1e3 * median(times[1]), 1e3 * median(times[2]), ratio(1, 0),
+               ratio(1, 2));
+  }
+  agreement(setup);
+}
+
 // Decode steps while a KV store of full-size blocks writes and reads as fast as it can, beside the same steps without: in
 // turn, so that both see the same machine. The store's threads need processor time of their own; on two shared cores that
 // is most of what is seen.
@@ -358,5 +522,6 @@ int main(int argc, char** argv) {
   run("throughput", throughput);
   run("mixed", mixed);
   run("prefix_hit", prefix_hit);
+  run("contexts", contexts);
   run("busy_disk", busy_disk);
 }

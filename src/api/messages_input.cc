@@ -408,6 +408,15 @@ class MessagesReader {
   OpenCalls calls_;                        // those that are answered: in this message
 };
 
+// A client that marks a block expects others to share what stands before.
+bool is_marked(const JsonRef& blocks) {
+  if (!blocks.present() || blocks.value()->array() == nullptr) return false;
+  const auto list = required_array(blocks);
+  return list.ok() && std::any_of(list->begin(), list->end(), [](const JsonRef& block) {
+           return block.value()->object() != nullptr && given(block["cache_control"]);
+         });
+}
+
 }  // namespace
 
 Status parse_messages_input(const JsonRef& body, Conversation& conversation) {
@@ -421,13 +430,17 @@ Status parse_messages_input(const JsonRef& body, Conversation& conversation) {
     Message& message = conversation.messages.emplace_back();
     message.role = Role::kSystem;
     message.content = std::move(system);
+    message.cache_point = is_marked(body["system"]);
   }
   ASSIGN_OR_RETURN(const auto elements, required_array(body["messages"]));
   if (elements.empty()) {
     return Error(Code::kInvalidArgument, "messages: at least one message is required");
   }
   MessagesReader reader(conversation);
-  for (size_t i = 0; i < elements.size(); ++i) RETURN_IF_ERROR(reader.read(elements[i], i));
+  for (size_t i = 0; i < elements.size(); ++i) {
+    RETURN_IF_ERROR(reader.read(elements[i], i));
+    if (!conversation.messages.empty() && is_marked(elements[i]["content"])) conversation.messages.back().cache_point = true;
+  }
   RETURN_IF_ERROR(reader.check_answered());
   // The answer goes on where a last message of the assistant ends.
   Message& last = conversation.messages.back();

@@ -50,6 +50,7 @@ EngineRequest engine_request(const AnswerService& service, const GenerationReque
   EngineRequest out;
   out.priority = priority;
   out.prompt_ids = std::move(prompt.ids);
+  out.cache_points = std::move(prompt.cache_points);
   out.max_tokens = max_tokens;
   out.stop_ids = service.stop_ids;
   out.stop_ids.insert(out.stop_ids.end(), request.stop_token_ids.begin(), request.stop_token_ids.end());

@@ -28,6 +28,25 @@ Result<PreparedPrompt> prepare_raw(const RawPrompt& prompt, const Tokenizer& tok
   return out;
 }
 
+// Where the prompts that end behind a marked message part from this one. Each costs a rendering, so the last few count.
+std::vector<int64_t> cache_points(const Conversation& conversation, const Tokenizer& tokenizer, const PromptFormat& format,
+                                  const std::vector<TokenId>& ids) {
+  constexpr size_t kMostMarks = 4;
+  std::vector<int64_t> points;
+  const auto& messages = conversation.messages;
+  for (size_t i = messages.size() > 0 ? messages.size() - 1 : 0; i-- > 0 && points.size() < kMostMarks;) {
+    if (!messages[i].cache_point) continue;
+    Conversation beginning = conversation;
+    beginning.messages.resize(i + 1);
+    const auto shorter = encode(render(beginning, format), tokenizer);
+    if (!shorter.ok()) continue;
+    const auto parts = std::mismatch(ids.begin(), ids.end(), shorter->begin(), shorter->end()).first;
+    points.push_back(parts - ids.begin());
+  }
+  std::sort(points.begin(), points.end());
+  return points;
+}
+
 Result<PreparedPrompt> prepare_conversation(const Conversation& conversation, const Tokenizer& tokenizer,
                                             const PromptFormat& format) {
   const RenderedPrompt prompt = render(conversation, format);
@@ -38,7 +57,9 @@ Result<PreparedPrompt> prepare_conversation(const Conversation& conversation, co
         std::ranges::any_of(conversation.messages, [](const Message& message) { return message.task.has_value(); });
     return Error(has_task ? Code::kUnimplemented : Code::kInternal, "{}", ids.error().message());
   }
-  return PreparedPrompt{std::move(*ids), output_options(conversation, prompt, format.version)};
+  PreparedPrompt out{.ids = std::move(*ids), .output = output_options(conversation, prompt, format.version)};
+  out.cache_points = cache_points(conversation, tokenizer, format, out.ids);
+  return out;
 }
 
 // As few turns less as it takes; the last turn alone when nothing else fits.

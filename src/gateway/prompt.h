@@ -10,6 +10,7 @@ namespace deepinfer {
 
 struct PreparedPrompt {
   std::vector<TokenId> ids;
+  std::vector<int64_t> cache_points = {};  // positions behind messages that the client marked, ascending
   OutputOptions output;  // how its answers are read; without the request's stop sequences and limits
 };
 

@@ -92,6 +92,28 @@ TEST_F(ProtocolsTest, AMessageHoldsThinkingTextAndUsage) {
   }
 }
 
+// Marks of the client are places where later prompts part: the engine keeps a state there. They change nothing else.
+TEST_F(ProtocolsTest, CacheControlMarksBecomeCachePointsOfThePrompt) {
+  const auto body = [](const char* mark) {
+    return fmt::format(R"({{"model":"mini","max_tokens":20,"system":[{{"type":"text","text":"You add numbers."{0}}}],
+        "messages":[{{"role":"user","content":[{{"type":"text","text":"What is 1 + 2?"{0}}}]}},
+                    {{"role":"assistant","content":"3"}},{{"role":"user","content":"And 4 + 5?"}}]}})",
+                       mark);
+  };
+  answered("/v1/messages", body(""), 1, "hm</think>9");
+  answered("/v1/messages", body(R"(,"cache_control":{"type":"ephemeral"})"), 2, "hm</think>9");
+  const EngineRequest plain = tokens_.wait_for_request(1), marked = tokens_.wait_for_request(2);
+  EXPECT_EQ(plain.prompt_ids, marked.prompt_ids);
+  EXPECT_TRUE(plain.cache_points.empty());
+  ASSERT_EQ(marked.cache_points.size(), 2u);
+  const auto beginning = [&](int64_t point) {
+    return mini_tokenizer().decode(std::span(marked.prompt_ids).first(static_cast<size_t>(point)));
+  };
+  EXPECT_TRUE(beginning(marked.cache_points[0]).ends_with("You add numbers.")) << beginning(marked.cache_points[0]);
+  EXPECT_NE(beginning(marked.cache_points[1]).find("What is 1 + 2?"), std::string::npos);
+  EXPECT_EQ(beginning(marked.cache_points[1]).find("And 4"), std::string::npos);
+}
+
 TEST_F(ProtocolsTest, B34_AStreamedThinkingBlockHasASignatureFromItsStart) {
   const std::string stream = streamed("/v1/messages", messages_body(R"("stream":true)"), 1, "hm</think>91");
   EXPECT_NE(stream.find(R"("content_block":{"type":"thinking","thinking":"","signature":""})"),

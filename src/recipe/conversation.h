@@ -72,6 +72,7 @@ struct Message {
   std::optional<std::string> reasoning = {};      // assistant
   std::vector<ToolCall> tool_calls = {};          // assistant
   std::string tool_call_id = {};                  // tool: the call that this answers
+  bool cache_point = false;                       // later prompts may part from this one behind it; never shown
   bool is_prefix = false;                         // assistant, last message: the answer continues this text
   std::vector<ToolDefinition> tools = {};         // system: tools that are known from here on
   std::optional<JsonValue> response_format = {};  // system, profile `reference`: printed after the content
