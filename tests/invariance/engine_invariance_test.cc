@@ -84,6 +84,8 @@ class EngineInvarianceTest : public testing::TestWithParam<Subject> {
                                                      .keep_states = setup.keep_states,
                                                      .swap_blocks = setup.swap_blocks,
                                                      .store = store,
+                                                     // the oracle of bounded mode is that of lost windows
+                                                     .store_windows = GetParam().mode != ContextMode::kBounded,
                                                      .scheduling_depth = GetParam().depth,
                                                      .speculation = {.fixed_drafts = setup.drafts ? 5 : 0},
                                                      .logits_probe = record_->probe()},
