@@ -286,6 +286,9 @@ void add_gateway_options(CLI::App& parser, GatewayOptions& options) {
                           {{"release", false}, {"prerelease", true}},
                           "numbers of the efforts: 50, 75, 75, 100, or 25, 50, 75, 100 of the model's prerelease")
       ->default_str("release");
+  parser.add_flag("--strict-max-tokens", options.strict_max_tokens,
+                  "refuse a max_tokens that the context has no room for, as DeepSeek's service does; by default the "
+                  "answer gets what is left");
   parser.add_flag("--split-call-markup", options.prompt_format.split_call_markup,
                   "put U+200B into a closing tag that stands in the arguments of an earlier call");
   parser.add_option("--response-store", options.response_store_path,

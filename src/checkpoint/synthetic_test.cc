@@ -28,7 +28,7 @@ class SyntheticTest : public testing::Test {
     std::filesystem::remove_all(directory_, ignored);
   }
   static SyntheticOptions tiny(int64_t layers, uint64_t seed = 0) {
-    return {SyntheticPreset::kTiny, layers, 4, seed, 200};
+    return {.preset = SyntheticPreset::kTiny, .num_layers = layers, .num_experts = 4, .seed = seed, .engram_classes = 200};
   }
   std::string file_text(const std::string& name) const {
     std::ifstream file(directory_ + "/" + name, std::ios::binary);
@@ -57,7 +57,7 @@ TEST_F(SyntheticTest, TheConfigIsSoundForEveryNumberOfLayersAndKeepsTheTrueWidth
   const auto released = parse_model_config(flash_config_text());
   ASSERT_TRUE(released.ok());
   for (int64_t layers = 6; layers <= 40; ++layers) {
-    const auto text = synthetic_config({SyntheticPreset::kFlash, layers, 32, 0, 99092});
+    const auto text = synthetic_config({.preset = SyntheticPreset::kFlash, .num_layers = layers, .num_experts = 32, .seed = 0, .engram_classes = 99092});
     ASSERT_TRUE(text.ok()) << text.error().message();
     const auto config = parse_model_config(*text);
     ASSERT_TRUE(config.ok()) << layers << ": " << config.error().message();
@@ -109,11 +109,11 @@ TEST_F(SyntheticTest, OptionsOutOfRangeAreRefused) {
     const auto config = synthetic_config(options);
     return config.ok() ? std::string("ok") : config.error().message();
   };
-  EXPECT_EQ(code_of({SyntheticPreset::kFlash, 5, 64, 0, 100}), "layers: found 5, expected 6 to 40");
-  EXPECT_EQ(code_of({SyntheticPreset::kFlash, 41, 64, 0, 100}), "layers: found 41, expected 6 to 40");
-  EXPECT_EQ(code_of({SyntheticPreset::kFlash, 8, 5, 0, 100}), "experts: found 5, expected 6 to 384");
-  EXPECT_EQ(code_of({SyntheticPreset::kFlash, 8, 385, 0, 100}), "experts: found 385, expected 6 to 384");
-  EXPECT_EQ(code_of({SyntheticPreset::kFlash, 8, 64, 0, 0}),
+  EXPECT_EQ(code_of({.preset = SyntheticPreset::kFlash, .num_layers = 5, .num_experts = 64, .seed = 0, .engram_classes = 100}), "layers: found 5, expected 6 to 40");
+  EXPECT_EQ(code_of({.preset = SyntheticPreset::kFlash, .num_layers = 41, .num_experts = 64, .seed = 0, .engram_classes = 100}), "layers: found 41, expected 6 to 40");
+  EXPECT_EQ(code_of({.preset = SyntheticPreset::kFlash, .num_layers = 8, .num_experts = 5, .seed = 0, .engram_classes = 100}), "experts: found 5, expected 6 to 384");
+  EXPECT_EQ(code_of({.preset = SyntheticPreset::kFlash, .num_layers = 8, .num_experts = 385, .seed = 0, .engram_classes = 100}), "experts: found 385, expected 6 to 384");
+  EXPECT_EQ(code_of({.preset = SyntheticPreset::kFlash, .num_layers = 8, .num_experts = 64, .seed = 0, .engram_classes = 0}),
             "classes of the tokenizer: found 0, expected 1 to 129280 (vocab_size)");
 }
 
@@ -151,7 +151,7 @@ TEST_F(SyntheticTest, ADiskWithTooLittleRoomIsFoundOutBefore) {
   std::error_code error;
   const auto space = std::filesystem::space(directory_, error);
   if (error || space.available > uint64_t{280} << 30) GTEST_SKIP() << "more free space than the largest checkpoint takes";
-  const Status status = write_synthetic_checkpoint(directory_, {SyntheticPreset::kFlash, 40, 384, 0, 100});
+  const Status status = write_synthetic_checkpoint(directory_, {.preset = SyntheticPreset::kFlash, .num_layers = 40, .num_experts = 384, .seed = 0, .engram_classes = 100});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code(), Code::kResourceExhausted);
   EXPECT_TRUE(std::filesystem::is_empty(directory_));

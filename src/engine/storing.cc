@@ -165,6 +165,7 @@ void EngineLoop::plan_load(StoreTaskPtr task) {
   int64_t count = std::max<int64_t>(0, std::min(end - memory, spare));
   if (count > local_end - memory && !pays(count)) count = local_end - memory;  // without the tier, then
   const int64_t saved = saved_by(count);
+  if (memory == end && !uses_state(0)) return;  // a state behind blocks that are nowhere; the reason stays
   if ((count == 0 && !uses_state(0)) || !pays(count)) {
     const bool no_windows = state_at == 0 && replay_behind(end) <= 0;
     job.store_reason = no_windows ? MissReason::kWindowLost : MissReason::kNotWorthIt;

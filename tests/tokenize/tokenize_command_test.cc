@@ -76,7 +76,7 @@ TEST_F(TokenizeCommandTest, EachLineOfIdsIsAnsweredWithText) {
       run("detokenize" + model_, "{\"ids\": [259, 266]}\n{\"ids\": [195]}\n{\"ids\": [-1]}\n");
   EXPECT_EQ(output.text,
             "{\"text\":\"hello<s>\"}\n{\"text\":\"\xEF\xBF\xBD\"}\n"
-            "{\"error\":\"line 3: ids[0]: found -1, expected 0 to 2147483647\"}\n");
+            "{\"error\":\"line 3: ids[0]: found -1, expected 0 to 269\"}\n");
   EXPECT_EQ(output.exit_code, 1);
   EXPECT_EQ(run("detokenize --skip-special" + model_, "{\"ids\": [259, 266]}\n").text,
             "{\"text\":\"hello\"}\n");
