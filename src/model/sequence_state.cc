@@ -10,12 +10,12 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-constexpr uint32_t kMagic = 0x53534944;  // "DISS"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kStateMagic = 0x53534944;  // "DISS"
+constexpr uint32_t kStateVersion = 1;
 
-struct Header {
-  uint32_t magic = kMagic;
-  uint32_t version = kVersion;
+struct StateHeader {
+  uint32_t magic = kStateMagic;
+  uint32_t version = kStateVersion;
   // The model's shape.
   uint32_t encoder_layers = 0, decoder_layers = 0;  // decoder layers with DSpark stages
   uint32_t window_row_bytes = 0;
@@ -25,10 +25,10 @@ struct Header {
   uint32_t reserved = 0;
   int64_t position = 0;
 };
-static_assert(sizeof(Header) == 56);
-constexpr int64_t kHeaderBytes = sizeof(Header), kCrcBytes = sizeof(uint32_t);
+static_assert(sizeof(StateHeader) == 56);
+constexpr int64_t kHeaderBytes = sizeof(StateHeader), kCrcBytes = sizeof(uint32_t);
 
-Header header_of(const KvLayout& layout, const StateExtent& extent) {
+StateHeader header_of(const KvLayout& layout, const StateExtent& extent) {
   const auto u32 = [](int64_t value) { return static_cast<uint32_t>(value); };
   return {.encoder_layers = u32(layout.windows.encoder_layers),
           .decoder_layers = u32(layout.num_window_layers - layout.windows.encoder_layers),
@@ -42,7 +42,7 @@ Header header_of(const KvLayout& layout, const StateExtent& extent) {
           .position = extent.position};
 }
 
-StateExtent extent_of(const Header& header) {
+StateExtent extent_of(const StateHeader& header) {
   return {.position = header.position,
           .encoder_rows = header.encoder_rows,
           .decoder_rows = header.decoder_rows,
@@ -95,7 +95,7 @@ int64_t serialized_state_bytes(const KvLayout& layout, const StateExtent& extent
 
 void serialize_state(const KvLayout& layout, const Sequence& sequence, const StateExtent& extent, std::span<std::byte> out) {
   CHECK(fits(layout, extent) && std::ssize(out) == serialized_state_bytes(layout, extent));
-  const Header header = header_of(layout, extent);
+  const StateHeader header = header_of(layout, extent);
   std::memcpy(out.data(), &header, sizeof(header));
   std::byte* next = out.data() + kHeaderBytes;
   for_each_piece(layout, sequence, extent, [&](const void* piece, int64_t bytes) {
@@ -111,12 +111,12 @@ Result<StateExtent> read_state_extent(const KvLayout& layout, std::span<const st
     return Error(Code::kInvalidArgument, "sequence state: {}: found {}, expected {}", what, found, expected);
   };
   if (std::ssize(bytes) < kHeaderBytes + kCrcBytes) return fault("size", bytes.size(), kHeaderBytes + kCrcBytes);
-  Header header;
+  StateHeader header;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  if (header.magic != kMagic) return fault("magic", header.magic, kMagic);
-  if (header.version != kVersion) return fault("version", header.version, kVersion);
+  if (header.magic != kStateMagic) return fault("magic", header.magic, kStateMagic);
+  if (header.version != kStateVersion) return fault("version", header.version, kStateVersion);
   const StateExtent extent = extent_of(header);
-  const Header own = header_of(layout, extent);
+  const StateHeader own = header_of(layout, extent);
   if (header.encoder_layers != own.encoder_layers) return fault("encoder layers", header.encoder_layers, own.encoder_layers);
   if (header.decoder_layers != own.decoder_layers) return fault("decoder layers", header.decoder_layers, own.decoder_layers);
   if (std::memcmp(&header, &own, sizeof(header)) != 0) {

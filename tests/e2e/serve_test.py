@@ -292,7 +292,7 @@ def test_a_plan_that_does_not_fit_is_refused_with_a_value_that_does():
     limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))}
     code, log = start_and_stop("--kv-blocks", "200000", **limited)
     assert code == 1
-    plan, refusal = log.splitlines()
+    *_, plan, refusal = log.splitlines()
     assert "memory plan" in plan
     fitting = re.search(r"ulimit -d\) is 1024 MiB: --kv-blocks (\d+) would fit$", refusal)[1]
     code, log = start_and_stop("--kv-blocks", fitting, **limited)
