@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
     [
         (["build", "relase"], "build: unknown preset 'relase'; expected release, debug, asan, tsan, fuzz or aarch64"),
         (["build", "release", "debug"], "build: found 2 presets, expected one"),
-        (["test", "fast", "fats"], "test: unknown suite 'fats'; expected fast, slow, clients, asan, tsan or aarch64"),
+        (["test", "fast", "fats"], "test: unknown suite 'fats'; expected fast, slow, clients, nightly, asan, tsan or aarch64"),
         (["setup", "everything"], "setup: unknown group 'everything'; expected build, dev, test, clients, fuzz, aarch64 or bench"),
         (["bench", "nothing"], "bench: unknown name 'nothing'; expected one of "),
         (["fuzz", "nothing"], "fuzz: unknown name 'nothing'; expected one of "),

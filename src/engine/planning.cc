@@ -70,7 +70,11 @@ void EngineLoop::view_running() {
   for (const Job* job : running_) {
     int64_t freeable = 0;
     if (short_of_blocks) {
-      for (const BlockId block : job->blocks) freeable += cache_.blocks().references(block) == 1 ? 1 : 0;
+      for (int64_t i = 0; i < std::ssize(job->blocks); ++i) {
+        // What the store has yet to get is handed over when the job goes, and held until it is written.
+        const bool to_store = store_ != nullptr && job->submission->domain && i >= job->handed_over && i < job->published;
+        freeable += !to_store && cache_.blocks().references(job->blocks[static_cast<size_t>(i)]) == 1 ? 1 : 0;
+      }
     }
     running_views_.push_back({.place = job->place,
                               .priority = job->request().priority,
@@ -336,8 +340,16 @@ void EngineLoop::admit(Job& job, Step& step) {
     return;
   }
 
-  const Hit hit = std::move(*job.hit);
+  Hit hit = std::move(*job.hit);
   job.hit.reset();
+  if (hit.tail_block && cache_.num_available_blocks() == 0) {
+    // The plan counts a block for the copy; should another have taken it, every row is computed.
+    cache_.blocks().release(*hit.tail_block);
+    hit.tail_block.reset();
+    hit.state.reset();
+    hit.tokens = hit.start = hit.high = hit.step_first = hit.whole_from = 0;
+    hit.write_first = std::ssize(hit.blocks) * kBlockTokens;
+  }
   job.state = *cache_.allocate_state();
   const auto state = static_cast<int32_t>(*job.state);
   job.cut = {.encoder_first = hit.encoder_first, .decoder_first = hit.decoder_first, .write_first = hit.write_first};
@@ -390,7 +402,8 @@ bool EngineLoop::grow(Job& job, int64_t count) {
 
 bool EngineLoop::add_span(Job& job, const Span& planned, Step& step) {
   const int64_t first = planned.first, end = first + planned.count;
-  CHECK(first == job.done && end <= job.known());
+  if (first != job.done) return false;  // it began elsewhere after all (admit)
+  CHECK(end <= job.known());
   if (!grow(job, blocks_for(end))) return false;
   const int64_t drafts =
       planned.drafts > 0 && grow(job, blocks_for(end + planned.drafts)) ? planned.drafts : 0;

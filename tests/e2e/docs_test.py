@@ -108,7 +108,7 @@ def test_the_commands_of_a_block_succeed(block, server):
     assert output.strip(), f"{block.place}: no output"
 
 
-@pytest.mark.slow  # where something is to be built, it builds it
+@pytest.mark.nightly  # where something is to be built, it builds it
 def test_run_serve_serves_the_mini(tmp_path):
     """The first command of README.md, at a free port and with a cache of its own."""
     command = [ROOT / "run", "serve", "--port", "0", "--kv-dir", tmp_path]

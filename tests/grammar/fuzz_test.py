@@ -149,7 +149,7 @@ def test_answers_to_random_schemas_are_valid():
     assert samples > 300 and refused < 150
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_answers_to_many_random_schemas_are_valid():
     """New seeds each time; the failure names the one to repeat."""
     first = random.SystemRandom().randrange(10**9)

@@ -359,7 +359,7 @@ def wide_schema(name):
     return {"type": "object", "properties": variants}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_schemas_that_are_much_work_do_not_keep_others_from_theirs():
     """Six at once, three times: each ends by itself or by its limit, simple ones are answered meanwhile and afterwards, and
     the server stops while some are being compiled."""

@@ -8,7 +8,7 @@ import pytest
 
 import served
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 BUILD = served.ROOT / "build/release"
 
 

@@ -421,7 +421,7 @@ for (const colorScheme of ["light", "dark"]) {
 // ---- A server with a key ----
 
 test("a server with keys asks for one, says when it is wrong and answers with the right one", async () => {
-  const locked = await startServer("--api-key", "open sesame");
+  const locked = await startServer("--api-key", "open-sesame");
   try {
     chat = await ChatPage.open(browser, locked.url, { settings: quick });
     const { page } = chat;
@@ -430,7 +430,7 @@ test("a server with keys asks for one, says when it is wrong and answers with th
     await page.getByLabel("API key").fill("wrong");
     await page.getByRole("button", { name: "Use" }).click();
     await page.getByText("The server does not accept this key.").waitFor();
-    await page.getByLabel("API key").fill("open sesame");
+    await page.getByLabel("API key").fill("open-sesame");
     await page.keyboard.press("Enter");
     await page.getByText(model).waitFor();
     assert.match(await (await chat.ask("What is 34 + 57?")).locator(".content").innerText(), /91/);

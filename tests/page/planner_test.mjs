@@ -152,7 +152,9 @@ test("a link shares what was changed", async () => {
   await planner.field("Requests").fill("77");
   await page.getByLabel("Hardware", { exact: true }).selectOption("cpu");
   await planner.tab("One CPU server");
+  const before = page.url();
   await planner.field("Cores of a socket").fill("96");
+  await page.waitForURL((url) => url.href !== before);
   const address = page.url();
   await planner.close();
   await open(new URL(address).hash);

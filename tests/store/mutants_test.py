@@ -14,7 +14,7 @@ def test_every_fault_can_be_planted():
         assert before != after
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_planted_faults_are_seen():
     day = datetime.date.today().toordinal()
     numbers = [(10 * day + i) % len(mutants.MUTANTS) for i in range(10)]
