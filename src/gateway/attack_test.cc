@@ -187,10 +187,15 @@ TEST_F(AttackTest, GreedyRequestsGiveWayAndAreRefusedInTheEnd) {
   EXPECT_EQ(read_answer(*client_).status, 200);
   for (const auto& client : greedy) client->close_now();
   for (uint64_t id = 1; id < next; ++id) tokens_.finish(id, FinishReason::kStop);
-  begin_chat(kNoThinking);  // everything was given back
-  EXPECT_EQ(tokens_.wait_for_request(next + 1).priority, 1);
-  tokens_.finish(next + 1, FinishReason::kStop);
-  EXPECT_EQ(read_answer(*client_).status, 200);
+  // Everything is given back, each on the thread of its connection.
+  int32_t priority = 2;
+  for (uint64_t id = next + 1; priority != 1 && id < next + 200; ++id) {
+    begin_chat(kNoThinking);
+    priority = tokens_.wait_for_request(id).priority;
+    tokens_.finish(id, FinishReason::kStop);
+    EXPECT_EQ(read_answer(*client_).status, 200);
+  }
+  EXPECT_EQ(priority, 1);
 }
 
 // ---- What is counted ----
