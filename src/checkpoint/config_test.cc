@@ -71,6 +71,15 @@ TEST_F(ConfigTest, WithoutRatioOneThereIsNoDecoderHalf) {
   EXPECT_EQ(config.first_decoder_layer(), 3);
 }
 
+TEST_F(ConfigTest, AKvSourceBehindTheFirstDecoderLayerIsRefused) {
+  for (const char* list : {"kv_source_layer_ids", "index_k_source_layer_ids", "index_source_layer_ids"}) {
+    set(std::string("text_config.") + list, JsonValue::Array{2, 4, 6, 8});
+  }
+  const ConfigReport report = read();
+  EXPECT_THAT(report.faults, ::testing::Contains(::testing::HasSubstr(
+                                 "kv_source_layer_ids: found layer 8, expected none behind the first decoder layer 6")));
+}
+
 TEST_F(ConfigTest, AnotherValueOfAKeyThatChangesTheNumbersIsRefusedByName) {
   const std::pair<const char*, JsonValue> kCases[] = {
       {"text_config.hidden_act", "gelu"},
