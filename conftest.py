@@ -2,7 +2,7 @@
 
 import pytest
 
-SUITES = ("fast", "slow", "clients")
+SUITES = ("fast", "slow", "clients", "nightly")
 
 
 def pytest_ignore_collect(collection_path, config):
